@@ -1,9 +1,9 @@
 """The reference engine: breadth-first exploration in plain Python. Slow, short, and what the C engine is held equal to.
 
-Theory. Each instance is compiled to a Python function `state -> None | successor | finding`. The search is a plain queue:
-states are numbered in the order of discovery, levels are distances from the initial state, the parent of a state is the
-one that discovered it first. So the first finding of each property has the shortest trace, and the order is the same in
-every engine: by parent's number, then by instance number.
+Theory. Each instance is compiled to a Python function `state -> None | successor | finding`. The search is a plain
+queue: states are numbered in the order of discovery, levels are distances from the initial state, the parent of a state
+is the one that discovered it first. So the first finding of each property has the shortest trace, and the order is the
+same in every engine: by parent's number, then by instance number.
 """
 
 from __future__ import annotations

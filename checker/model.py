@@ -1,7 +1,7 @@
 """A rulebook in one scope, ground: flat state tuples and rule instances. What every engine and export reads.
 
-Theory. `Model` numbers the state's slots (shared variables first, then each sort's, variable by variable) and turns every
-rule into instances: one per binding of its `over` indices and, for an outcome, one per `Return` that it takes. An
+Theory. `Model` numbers the state's slots (shared variables first, then each sort's, variable by variable) and turns
+every rule into instances: one per binding of its `over` indices and, for an outcome, one per `Return` that it takes. An
 instance is a ground guard, a list of table steps, and a list of simultaneous updates (target slot, expression over the
 state before). Firing it:
 
@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 
 from attrs import field, frozen
 
-from machines.expr import Expr, ExprError, Grounding, Var, all_of, const
+from machines.expr import TRUE, Expr, ExprError, Grounding, Var, all_of, const
 from machines.rulebook import Effect, Invariant, LeadsTo, Property, Return, Rule, Rulebook, Scope, Sometimes, Step
 from machines.table import RulebookError, Table
 
@@ -86,7 +86,7 @@ class GroundProperty:
     prop: Property
     binding: tuple[int, ...]
     holds: Expr
-    when: Expr = const(True)
+    when: Expr = TRUE
 
     @property
     def name(self) -> str:

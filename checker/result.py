@@ -50,7 +50,7 @@ ProgressCallback = Callable[[Progress], None]
 
 @frozen
 class TraceStep:
-    """One numbered step of a counterexample: which instance fired and the state after it (None for the initial state)."""
+    """One numbered step of a counterexample: which instance fired ("" at the initial state) and the state after it."""
 
     instance: str
     rule: str

@@ -235,7 +235,8 @@ def _index(value: Expr | Sort) -> Expr:
 class Param:
     """A number fixed for a whole run: part of the scope, a vendor fact or a policy.
 
-    kind: "scope" (how large), "fact" (what the vendor's device does, §14; True is the good value), "policy" (our choice).
+    kind: "scope" (how large), "fact" (what the vendor's device does, §14; True is the good value), "policy" (our
+    choice).
     """
 
     name: str
@@ -396,7 +397,9 @@ class Grounding:
 
 
 def _ground(e: Expr, env: Grounding, binding: dict[Expr, int]) -> Expr:
-    rec = lambda x: _ground(x, env, binding)  # noqa: E731
+    def rec(x: Expr) -> Expr:
+        return _ground(x, env, binding)
+
     match e.op:
         case "const" | "slot":
             return e
@@ -413,9 +416,7 @@ def _ground(e: Expr, env: Grounding, binding: dict[Expr, int]) -> Expr:
             return Expr("slot", (env.slot(var, element), primed))
         case "count" | "every" | "some":
             index, body = e.args
-            items = [
-                _ground(body, env, {**binding, index: i}) for i in range(env.sizes[index.args[0].name])
-            ]
+            items = [_ground(body, env, {**binding, index: i}) for i in range(env.sizes[index.args[0].name])]
             return fold_count(items) if e.op == "count" else fold_and(items) if e.op == "every" else fold_or(items)
         case _:
             return fold(e.op, [rec(a) for a in e.args])
@@ -572,7 +573,10 @@ def _membership(e: Expr) -> str | None:
 
 def to_python(e: Expr, slot: Callable[[int, bool], str]) -> str:
     """A ground tree as a Python expression; `slot(k, primed)` prints a state slot. Booleans come out as bool or int."""
-    rec = lambda x: to_python(x, slot)  # noqa: E731
+
+    def rec(x: Expr) -> str:
+        return to_python(x, slot)
+
     match e.op:
         case "const":
             return str(e.value)
@@ -605,7 +609,9 @@ def to_promela(e: Expr, slot: Callable[[int, bool], str]) -> str:
 
 
 def _c_like(e: Expr, slot: Callable[[int, bool], str], then: str) -> str:
-    rec = lambda x: _c_like(x, slot, then)  # noqa: E731
+    def rec(x: Expr) -> str:
+        return _c_like(x, slot, then)
+
     match e.op:
         case "const":
             return str(e.value)

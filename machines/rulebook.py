@@ -1,7 +1,7 @@
 """Rules and rulebooks: the joint protocol of several machines as data.
 
-Theory. A *rule* is one atomic step of one *actor*: a guard, the events it fires in the machines, and simultaneous updates
-of a few bounded variables (every right-hand side reads the state before). Variables are *own* (the executor's
+Theory. A *rule* is one atomic step of one *actor*: a guard, the events it fires in the machines, and simultaneous
+updates of a few bounded variables (every right-hand side reads the state before). Variables are *own* (the executor's
 bookkeeping; they exist at run time) or *world* (the device's truth; they exist in the checker and, as its truth, in the
 simulator). What an executor's rule may do with them:
 
@@ -15,8 +15,9 @@ part of the rule      may read                 meaning
 
 An *effect* is a call into CalRT, made with no lock held, therefore never one step: a rule **begins** it, another is its
 **outcome**. What may come back is declared once, on the effect: each `Return` has the class that the executor observes
-(`observed`), when the world can produce it (`when`), and what is then true of the world (`truth`). An outcome rule names
-the classes it takes; the checker fires it when the world allows one of them, the runtime when that one was observed.
+(`observed`), when the world can produce it (`when`), and what is then true of the world (`truth`). An outcome rule
+names the classes it takes; the checker fires it when the world allows one of them, the runtime when that one was
+observed.
 
 Rules of an *environment* actor (client, device, fault injector) stand for what others may do. Their guards may read the
 world (`world=`); such actors are never assumed fair.
@@ -31,7 +32,7 @@ from typing import Any
 from attrs import evolve, field, frozen
 
 from machines.expr import FALSE, TRUE, Domain, Expr, Map, Param, Sort, State, Value, Var, all_of, const
-from machines.table import RulebookError, Table
+from machines.table import RulebookError, Table, as_tuple
 
 __all__ = [
     "Actor", "Each", "Effect", "Invariant", "LeadsTo", "Property", "Return", "Rule", "Rulebook", "Run", "Scope",
@@ -95,7 +96,7 @@ class Effect:
     call: Expr
     value: State
     idle: State
-    returns: tuple[Return, ...] = field(converter=tuple)
+    returns: tuple[Return, ...] = field(converter=as_tuple)
     over: Sort | None = None
     vendor: bool = True
     about: str = ""
@@ -218,7 +219,7 @@ class Invariant(Property):
 
 @frozen(eq=False)
 class Step(Property):
-    """`holds` is true of every step; it may read `x.next`. on: only the steps of these rules (patterns; default: all)."""
+    """`holds` is true of every step; it may read `x.next`. on: only the steps of these rules (patterns)."""
 
     holds: Expr = field(converter=const, kw_only=True)
     on: tuple[str, ...] = field(default=("*",), converter=_names, kw_only=True)
@@ -282,22 +283,23 @@ class Scope:
 class Rulebook:
     """Everything that may happen, validated. Raises RulebookError that names every problem and where it is.
 
-    locks: the lock domains in their order (§5.2); empty if the rulebook has none. legal_end: where nothing need be enabled.
+    locks: the lock domains in their order (§5.2); empty if the rulebook has none. legal_end: where nothing need be
+    enabled.
     unfired: rows that no rule fires, each with the reason why that is right (row id -> reason).
     """
 
     name: str
-    actors: tuple[Actor, ...] = field(converter=tuple)
-    params: tuple[Param, ...] = field(converter=tuple)
-    sorts: tuple[Sort, ...] = field(converter=tuple)
-    variables: tuple[Var, ...] = field(converter=tuple)
-    rules: tuple[Rule, ...] = field(converter=tuple)
-    effects: tuple[Effect, ...] = field(default=(), converter=tuple)
-    properties: tuple[Property, ...] = field(default=(), converter=tuple)
-    maps: tuple[Map, ...] = field(default=(), converter=tuple)
-    locks: tuple[str, ...] = field(default=(), converter=tuple)
+    actors: tuple[Actor, ...] = field(converter=as_tuple)
+    params: tuple[Param, ...] = field(converter=as_tuple)
+    sorts: tuple[Sort, ...] = field(converter=as_tuple)
+    variables: tuple[Var, ...] = field(converter=as_tuple)
+    rules: tuple[Rule, ...] = field(converter=as_tuple)
+    effects: tuple[Effect, ...] = field(default=(), converter=as_tuple)
+    properties: tuple[Property, ...] = field(default=(), converter=as_tuple)
+    maps: tuple[Map, ...] = field(default=(), converter=as_tuple)
+    locks: tuple[str, ...] = field(default=(), converter=as_tuple)
     legal_end: Expr = field(default=FALSE, converter=const)
-    runs: tuple[Run, ...] = field(default=(), converter=tuple)
+    runs: tuple[Run, ...] = field(default=(), converter=as_tuple)
     unfired: Mapping[str, str] = field(factory=dict)
     about: str = ""
 

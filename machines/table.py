@@ -33,6 +33,16 @@ class RulebookError(ValueError):
         super().__init__(f"{subject}: " + "; ".join(self.problems))
 
 
+def as_tuple(values: Iterable[Any]) -> tuple[Any, ...]:
+    """`tuple`, in a form that the type checker accepts as a converter."""
+    return tuple(values)
+
+
+def as_set(values: Iterable[Any]) -> frozenset[Any]:
+    """`frozenset`, in a form that the type checker accepts as a converter."""
+    return frozenset(values)
+
+
 def _sources(value: State | Iterable[State]) -> tuple[State, ...]:
     return (value,) if isinstance(value, State) else tuple(value)
 
@@ -89,17 +99,17 @@ class Entry:
 class Table:
     """One machine.
 
-    states: the enum; initial: where it starts; final: states in which it may rest for ever (also those without a way out);
-    pseudo: states that are not the specification's but mean "there is no such thing" (drawn as a dot).
+    states: the enum; initial: where it starts; final: states in which it may rest for ever (also those without a way
+    out); pseudo: states that are not the specification's but mean "there is no such thing" (drawn as a dot).
     Raises RulebookError, naming every problem, when the rows are not a well-formed machine.
     """
 
     name: str
     states: type[State]
     initial: State
-    rows: tuple[Row | Ignore | Reject, ...] = field(converter=tuple)
-    final: frozenset[State] = field(default=frozenset(), converter=frozenset)
-    pseudo: frozenset[State] = field(default=frozenset(), converter=frozenset)
+    rows: tuple[Row | Ignore | Reject, ...] = field(converter=as_tuple)
+    final: frozenset[State] = field(default=frozenset(), converter=as_set)
+    pseudo: frozenset[State] = field(default=frozenset(), converter=as_set)
     cites: str = ""
     about: str = ""
     entries: Mapping[tuple[State, str], Entry] = field(init=False, default=Factory(dict))
@@ -118,7 +128,7 @@ class Table:
         return self.entries.get((source, event))
 
     def kind(self, source: State, event: str) -> str:
-        """"goto", "ignore", "reject" or "impossible"."""
+        """One of "goto", "ignore", "reject" and "impossible"."""
         entry = self.entries.get((source, event))
         return entry.kind if entry else "impossible"
 
@@ -214,9 +224,7 @@ def _shape_problems(table: Table) -> list[str]:
         if state not in reached:
             problems.append(f"state {state.name} is unreachable from {table.initial.name}")
             problems.extend(
-                f"row {e.id} is dead: its source is unreachable"
-                for e in table.entries.values()
-                if e.source is state
+                f"row {e.id} is dead: its source is unreachable" for e in table.entries.values() if e.source is state
             )
         elif not moves[state] - {state} and state not in table.final:
             problems.append(f"state {state.name} is a trap: no row leads out of it; add a row or name it in final=")

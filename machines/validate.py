@@ -68,7 +68,8 @@ def _variable(book: Rulebook, var: Var) -> Iterator[str]:
 def _rule(book: Rulebook, rule: Rule) -> Iterator[str]:
     where = f"rule {rule.id}"
     if rule.actor not in book.actors:
-        yield f"{where} belongs to actor {rule.actor.name}, which is not one of {', '.join(a.name for a in book.actors)}"
+        known = ", ".join(a.name for a in book.actors)
+        yield f"{where} belongs to actor {rule.actor.name}, which is not one of {known}"
     for part, expr in (("guard", rule.full_guard), ("world condition", rule.world)):
         yield from _expression(f"the {part} of {where}", expr, book, rule.over)
     yield from _reads_world(rule)
@@ -115,7 +116,8 @@ def _fires(book: Rulebook, rule: Rule) -> Iterator[str]:
         if not isinstance(var, Var) or var.machine is None:
             yield f"{where} fires {event!r} in {target}, which is not a machine"
         elif event not in var.machine.events:
-            yield f"{where} fires unknown event {event!r} in {target}; {var.machine.name} has {', '.join(var.machine.events)}"
+            known = ", ".join(var.machine.events)
+            yield f"{where} fires unknown event {event!r} in {target}; {var.machine.name} has {known}"
     for target, event in rule.fires:
         var = target.args[0] if target.op == "ref" else None
         if not isinstance(var, Var) or var.machine is None or event not in var.machine.events:
@@ -140,9 +142,11 @@ def _only_about(e: Expr, target: Expr) -> bool:
     refs = [n for n in e.walk() if n.op in ("ref", "param", "index", "count", "every", "some")]
     about = [n for n in refs if n.op == "ref"]
     index = target.args[1]
-    return bool(about) and all(
-        n.args[0] is target.args[0] and (index is None or str(n.args[1]) == str(index)) for n in about
-    ) and not any(n.op in ("param", "count", "every", "some") for n in refs)
+    return (
+        bool(about)
+        and all(n.args[0] is target.args[0] and (index is None or str(n.args[1]) == str(index)) for n in about)
+        and not any(n.op in ("param", "count", "every", "some") for n in refs)
+    )
 
 
 def _evaluate(e: Expr, value: int) -> int:
@@ -167,9 +171,9 @@ def _evaluate(e: Expr, value: int) -> int:
 
 def _writes(book: Rulebook, rule: Rule) -> Iterator[str]:
     where = f"rule {rule.id}"
-    seen: set[str] = set()
     parts = [(t, v, "then", rule.over) for t, v in rule.full_then]
-    parts += [(t, v, "truth", rule.over) for r in (rule, *rule.returns) for t, v in r.truth]
+    parts += [(t, v, "truth", rule.over) for t, v in rule.truth]
+    parts += [(t, v, "truth", rule.over) for r in rule.returns for t, v in r.truth]
     for e in rule.each:
         over = (*rule.over, e.index)
         parts += [(t, v, "then", over) for t, v in e.then] + [(t, v, "truth", over) for t, v in e.truth]
@@ -181,17 +185,25 @@ def _writes(book: Rulebook, rule: Rule) -> Iterator[str]:
         if var.machine is not None:
             yield f"{where} assigns {target} directly; a machine moves only by an event of its table"
         if var.world != (part == "truth"):
-            yield f"{where} writes {'world' if var.world else 'own'} {target} in {part}=; use {'truth' if var.world else 'then'}="
+            kind, right = ("world", "truth") if var.world else ("own", "then")
+            yield f"{where} writes {kind} {target} in {part}=; use {right}="
         if part == "then" and var.domain.enum is not None and value.is_const:
             label = str(value.args[1])
             if not label.startswith(var.domain.enum.__name__ + "."):
                 yield f"{where} sets {target} to {label}; allowed are the members of {var.domain.enum.__name__}"
         yield from _expression(f"an update of {where}", target, book, over)
         yield from _expression(f"an update of {where}", value, book, over)
-    for target, _, *_ in [*parts, *[(t, e, "", ()) for t, e in rule.fires]]:
-        if str(target) in seen:
-            yield f"{where} writes {target} twice"
-        seen.add(str(target))
+    yield from _written_twice(rule)
+
+
+def _written_twice(rule: Rule) -> Iterator[str]:
+    """Updates are simultaneous, so each target has one; two returns exclude each other and may both write one."""
+    targets = [t for t, _ in (*rule.full_then, *rule.truth, *rule.fires)]
+    targets += [t for e in rule.each for t, _ in (*e.then, *e.truth, *e.fires)]
+    ways = [[*targets, *(t for t, _ in r.truth)] for r in rule.returns] or [targets]
+    twice = {name for way in ways for name, n in Counter(map(str, way)).items() if n > 1}
+    for name in sorted(twice):
+        yield f"rule {rule.id} writes {name} twice"
 
 
 # -- expressions, effects, properties, runs -------------------------------------------------------------------------
