@@ -87,6 +87,11 @@ def from_python(model: Model) -> Graph:
     edges: list[Edge] = []
     order: list[StateTuple] = []
     explore(model, graph=edges, order=order)
+    return from_edges(model, edges, order)
+
+
+def from_edges(model: Model, edges: list[Edge], order: list[StateTuple]) -> Graph:
+    """What the reference engine wrote down (its `graph` and `order`), as arrays."""
     flat = np.array(edges, dtype=np.int64).reshape(-1, 3)
     parent, parent_instance = (np.full(len(order), -1, dtype=np.int64) for _ in range(2))
     # Reversed, so that of several edges to one state the first one stays: it is the one that discovered the state.
