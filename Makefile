@@ -1,0 +1,42 @@
+# Everything here works on a fresh machine with Python >= 3.11, make and a C compiler: the first target that needs the
+# virtual environment makes it. `make` alone lists the targets.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/ready
+ARGS   ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help check-states test nightly diagrams bench-checker lint
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
+
+check-states: $(READY)  ## prove the executor's protocol (ARGS="--run 'exit-*'", ARGS=my.module:RULEBOOK)
+	$(BIN)/check-states $(ARGS)
+
+test: lint  ## ruff, mypy, and the fast tests
+	$(BIN)/python -X dev -m pytest -m "not nightly" $(ARGS)
+
+nightly: lint  ## every run of the campaign, and every test
+	$(BIN)/check-states --tier nightly
+	$(BIN)/python -X dev -m pytest -m "nightly or not nightly"
+
+diagrams: $(READY)  ## draw the tables, the joint protocol and a counterexample
+	$(BIN)/python -m diagrams
+
+bench-checker: $(READY)  ## the C engine against SPIN and the Python engine
+	$(BIN)/python -m checker.bench
+
+lint: $(READY)  ## ruff and mypy --strict
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+# Only what the environment consists of: the code itself is read from the tree (an editable install).
+$(READY): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@

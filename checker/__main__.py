@@ -1,0 +1,5 @@
+"""`python -m checker` is `check-states`."""
+
+from checker.cli import main
+
+main()
