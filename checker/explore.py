@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from checker.memory import resident_mb
 from checker.model import Instance, Model, StateTuple
 from checker.result import (
     DEADLOCK,
@@ -99,6 +100,7 @@ class _Search:
             complete=not stopped,
             stopped=stopped,
             seconds=time.monotonic() - self.started,
+            memory_mb=resident_mb(),
         )
 
     def _expand(self, at: int) -> None:
@@ -152,8 +154,11 @@ class _Search:
 
     def _look_at_the_clock(self, depth: int, frontier: int) -> str:
         seconds = time.monotonic() - self.started
+        memory_mb = resident_mb()
         if self.progress:
-            self.progress(Progress(depth, len(self.order), frontier, self.transitions, seconds, 0.0))
+            self.progress(Progress(depth, len(self.order), frontier, self.transitions, seconds, memory_mb))
+        if self.limits.memory_mb is not None and memory_mb > self.limits.memory_mb:
+            return f"limit of {self.limits.memory_mb} MB"
         limit = self.limits.seconds
         return f"limit of {limit:g} s" if limit is not None and seconds > limit else ""
 
@@ -198,9 +203,11 @@ def _fire_source(model: Model, inst: Instance) -> list[str]:
     out = [f"def fire_{inst.number}(s, cells):  # {inst.name}", f"    if not {_text(inst.guard)}: return None"]
     for k, step in enumerate(inst.steps):
         out.append(f"    x{k} = {step.targets}[s[{step.slot}]]")
-    rejects = [f"x{k} == -2" for k, step in enumerate(inst.steps) if -2 in step.targets]
-    if rejects:
-        out.append(f"    if {' or '.join(rejects)}: return None")
+    rejecting = [(k, step) for k, step in enumerate(inst.steps) if -2 in step.targets]
+    for k, step in rejecting:  # the cell that rejects was used, though nothing happens
+        out.append(f"    if x{k} == -2: cells.add({step.cells}[s[{step.slot}]])")
+    if rejecting:
+        out.append(f"    if {' or '.join(f'x{k} == -2' for k, _ in rejecting)}: return None")
     out += ["    t = list(s)", "    broken = []"]
     for k, step in enumerate(inst.steps):
         name = model.slots[step.slot].name

@@ -140,8 +140,9 @@ def _verdict(campaign: Campaign) -> list[str]:
     if not campaign.reasons:
         refuted = sum(r.run.expect == "REFUTED" for r in campaign.results)
         states = sum(r.exploration.states for r in campaign.to_prove)
+        runs = _plural(len(campaign.to_prove), "run")
         more = f"; {_plural(refuted, 'run')} REFUTED as declared" if refuted else ""
-        done = f"{_held(campaign)} properties hold over {states:,} states of {_plural(len(campaign.to_prove), 'run')}{more}"
+        done = f"{_held(campaign)} properties hold over {states:,} states of {runs}{more}"
         return [f"{_verdict_word('PROVED')}: {done}"]
     word = exit_.name if exit_.name in COLOURS else "NOT PROVED"
     return [f"{_verdict_word(word)} (exit {exit_.value}: {exit_.about})", *(f"  {line}" for line in campaign.reasons)]
