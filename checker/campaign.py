@@ -25,7 +25,7 @@ from checker import coverage, liveness
 from checker.coverage import Coverage
 from checker.engines import Search, search
 from checker.exits import Exit
-from checker.judge import Judged, Judgement, judge, properties_of
+from checker.judge import Judged, Judgement, judge, kind_of, properties_of
 from checker.model import Model, build
 from checker.result import Exploration, Finding, Progress, ProgressCallback, Verdict
 from machines.rulebook import LeadsTo, Property, Rulebook, Run
@@ -218,6 +218,7 @@ class Summary:
 class Campaign:
     plan: Plan
     results: Sequence[RunResult]
+    seconds: float = 0.0
     summaries: tuple[Summary, ...] = field(init=False)
     coverage: Coverage = field(init=False)
     exit: Exit = field(init=False)
@@ -266,7 +267,7 @@ def _over_runs(prop: Property, runs: Mapping[Judgement, list[str]], selection: S
     if runs[Judgement.NOT_EVALUATED]:
         return Judgement.UNDETERMINED, "evaluated in no run"
     if not runs[Judgement.NOT_APPLICABLE]:
-        return Judgement.UNDETERMINED, "no run here is declared PROVED"
+        return Judgement.UNDETERMINED, ""  # no run here is to be PROVED; `_decide` says so once
     if selection is Selection.ALL:
         return Judgement.UNDETERMINED, "applies to no run"
     return Judgement.NOT_APPLICABLE, ""
@@ -297,8 +298,10 @@ def _decide(campaign: Campaign) -> tuple[Exit, tuple[str, ...]]:
         f"run {r.run.name}: {r.exploration.stopped}" for r in campaign.results if r.as_declared is Verdict.UNDETERMINED
     ]
     open_ += [
-        f"{s.prop.kind} {s.prop.id}: {s.note}" for s in campaign.summaries if s.judgement is Judgement.UNDETERMINED
+        f"{kind_of(s.prop)} {s.prop.id}: {s.note}" for s in campaign.summaries if s.judgement is Judgement.UNDETERMINED
     ]
+    if not campaign.to_prove:
+        open_ = [f"no run here is declared PROVED, so nothing was proved ({campaign.plan.what})"]
     if open_:
         return Exit.UNDETERMINED, tuple(open_)
     if campaign.coverage.judged and campaign.coverage.problems:

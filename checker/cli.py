@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import sys
+import time
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -118,8 +119,9 @@ def command(
     limits = Limits(limit_states, limit_seconds, limit_memory_mb or default_limit_mb(workers))
     out = sys.stderr if json_file == "-" else sys.stdout
     with board_for(sys.stderr, len(plan.tasks), quiet) as board:
+        started = time.monotonic()
         results = execute(plan, Search(engine, limits, stop), board, workers)
-    campaign = Campaign(plan, results)
+    campaign = Campaign(plan, results, time.monotonic() - started)
     click.echo(report.verdict(campaign) if quiet else report.text(campaign, show or ""), file=out)
     _write(json_file, json.dumps(report.as_json(campaign), indent=2, ensure_ascii=False) + "\n", campaign)
     _write(junit_file, report.as_junit(campaign), campaign)

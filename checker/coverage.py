@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from checker.model import Model
 from checker.result import Exploration
@@ -33,6 +33,9 @@ class Part:
     def stale(self) -> list[str]:
         """Declared unreachable, and yet fired."""
         return [i for i in self.all if i in self.fired and i in self.excused]
+
+    def without_stale(self) -> Part:
+        return evolve(self, excused={i: why for i, why in self.excused.items() if i not in self.fired})
 
     def __str__(self) -> str:
         fired = sum(i in self.fired for i in self.all)
@@ -73,12 +76,14 @@ def of_campaign(book: Rulebook, runs: Iterable[tuple[Model, Exploration]], why_n
 
 
 def of_scope(model: Model, exploration: Exploration, why_not: str = "") -> Coverage:
-    """Coverage of what exists in one scope: rules with an instance, rows of events that these fire."""
+    """Coverage of what exists in one scope: rules with an instance, rows of events that these fire. An excuse is about
+    the campaign, so here it cannot be stale."""
     present = {i.rule.id for i in model.instances}
     reachable = {c for i in model.instances for s in i.steps for c in s.cells if c >= 0}
     rules = tuple(r.id for r in model.rulebook.rules if r.id in present)
     rows = tuple(model.cells[c] for c in sorted(reachable))
-    return _coverage(model.rulebook, rules, rows, [(model, exploration)], why_not)
+    found = _coverage(model.rulebook, rules, rows, [(model, exploration)], why_not)
+    return evolve(found, rules=found.rules.without_stale(), rows=found.rows.without_stale())
 
 
 def _coverage(

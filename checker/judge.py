@@ -48,6 +48,11 @@ def properties_of(book: Rulebook) -> tuple[Property, ...]:
     return (*book.properties, *built_in)
 
 
+def kind_of(prop: Property) -> str:
+    """As reports name it: invariant, step, sometimes, leads-to or built-in."""
+    return "built-in" if prop.id in BUILT_IN_SENTENCES else prop.kind
+
+
 @frozen
 class Judged:
     judgement: Judgement

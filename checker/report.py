@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import click
 
 from checker.campaign import Campaign, RunResult, Selection, Summary
-from checker.judge import Judgement
+from checker.judge import Judgement, kind_of
 from checker.result import Finding, Verdict
 from machines.rulebook import Rulebook, Run
 
@@ -36,7 +36,8 @@ def text(campaign: Campaign, show: str = "") -> str:
 def _heading(campaign: Campaign) -> str:
     book = campaign.plan.book
     rows = sum(len(t.entries) for t in book.tables)
-    size = f"{len(book.tables)} tables, {rows} rows, {len(book.rules)} rules, {len(book.properties)} properties"
+    parts = ((len(book.tables), "table"), (rows, "row"), (len(book.rules), "rule"))
+    size = ", ".join(_plural(n, noun) for n, noun in parts) + f", {len(book.properties)} properties"
     return f"{click.style(book.name, bold=True)}: {size}; {campaign.plan.what}"
 
 
@@ -82,7 +83,8 @@ def _counterexamples(r: RunResult) -> Iterable[str]:
     declared = r.findings.get(r.run.by) if r.run.expect == "REFUTED" else None
     for f in findings if declared is None else [declared]:
         how = "as declared, " if declared else ""
-        title = f"{r.run.name}: {f.prop} is REFUTED, {how}{f.length} steps: {f.detail}"
+        detail = "" if f.detail == f.prop else f": {f.detail}"
+        title = f"{r.run.name}: {f.prop} is REFUTED, {how}{_plural(f.length, 'step')}{detail}"
         yield "\n".join([click.style(title, bold=True), *f.steps(r.model)])
 
 
@@ -95,10 +97,16 @@ def _properties(campaign: Campaign) -> str:
 
 def _property_row(s: Summary) -> tuple[str, ...]:
     note = f" [{s.note}]" if s.note and s.judgement is not Judgement.PROVED else ""
-    refutes = f" [refutes {', '.join(s.refutes)}]" if s.refutes else ""
-    kind = "built-in" if s.prop.kind == "property" else s.prop.kind
+    refutes = f" [refuted in {', '.join(s.refutes)}, as declared]" if s.refutes else ""
     verdict = _verdict_word(str(s.judgement))
-    return s.prop.id, s.prop.cites or "-", kind, verdict, f"{s.proved}/{s.judged}", s.prop.says + note + refutes
+    return (
+        s.prop.id,
+        s.prop.cites or "-",
+        kind_of(s.prop),
+        verdict,
+        f"{s.proved}/{s.judged}",
+        s.prop.says + note + refutes,
+    )
 
 
 def _rule_counts(campaign: Campaign) -> str:
@@ -142,10 +150,10 @@ def _verdict(campaign: Campaign) -> list[str]:
         states = sum(r.exploration.states for r in campaign.to_prove)
         runs = _plural(len(campaign.to_prove), "run")
         more = f"; {_plural(refuted, 'run')} REFUTED as declared" if refuted else ""
-        done = f"{_held(campaign)} properties hold over {states:,} states of {runs}{more}"
+        done = f"{_held(campaign)} properties hold over {states:,} states of {runs}{more} ({campaign.seconds:.1f} s)"
         return [f"{_verdict_word('PROVED')}: {done}"]
-    word = exit_.name if exit_.name in COLOURS else "NOT PROVED"
-    return [f"{_verdict_word(word)} (exit {exit_.value}: {exit_.about})", *(f"  {line}" for line in campaign.reasons)]
+    word = _verdict_word(exit_.name) if exit_.name in COLOURS else f"NOT PROVED: {exit_.about}"
+    return [f"{word} (exit {exit_.value})", *(f"  {line}" for line in campaign.reasons)]
 
 
 def _plural(n: int, noun: str) -> str:
@@ -225,6 +233,7 @@ def as_json(campaign: Campaign) -> dict[str, Any]:
         "verdict": campaign.exit.name,
         "exit_code": campaign.exit.value,
         "reasons": list(campaign.reasons),
+        "seconds": round(campaign.seconds, 3),
         "runs": [_run_json(r) for r in campaign.results],
         "properties": [_property_json(s) for s in campaign.summaries],
         "coverage": {
@@ -276,7 +285,7 @@ def _property_json(s: Summary) -> dict[str, Any]:
     return {
         "id": s.prop.id,
         "cites": s.prop.cites,
-        "kind": s.prop.kind,
+        "kind": kind_of(s.prop),
         "sentence": s.prop.says,
         "verdict": str(s.judgement),
         "proved_in": s.proved,
