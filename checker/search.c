@@ -311,7 +311,8 @@ static void expand(void) {
 }
 
 static void search(void) {
-    const struct successor first = {INITIAL, 0, 0, NO_INSTANCE};
+    const Key initial = INITIAL;
+    const struct successor first = {initial, hash_of(&initial), 0, NO_INSTANCE};
     if (!table_grow()) return;
     settle(&first);
     level_end = 1;
