@@ -138,9 +138,13 @@ class Table:
     def machine(self) -> transitions.Machine:
         """The table as a `transitions.Machine`: for interop, for GraphMachine and as an oracle.
 
-        goto is a transition, ignore an internal transition; reject and impossible both raise MachineError.
+        goto is a transition, ignore an internal transition; reject and impossible both raise MachineError. The machine
+        has no model: `machine.events[event].trigger(model)` moves any object that has a `state`, a state's name.
         """
-        return transitions.Machine(**self.machine_arguments())
+        machine = transitions.Machine(**self.machine_arguments())
+        for event in self.events:  # one that is only rejected has no transition, and must still be known
+            machine.events.setdefault(event, transitions.Event(event, machine))
+        return machine
 
     def machine_arguments(self) -> dict[str, Any]:
         """Keyword arguments that build this table as a `transitions` machine (also a GraphMachine)."""
