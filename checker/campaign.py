@@ -4,7 +4,8 @@ Theory. A run is declared with what it must end in: PROVED, or REFUTED by a name
 breaks it). The campaign is PROVED when every run ends as declared, every property is evaluated in at least one run that
 is to be PROVED and holds in all of those, every `sometimes` is reached in one of them, and every row and rule fired in
 them. Part of a campaign (`--run`) is judged the same way, except that coverage is not judged and what it did not
-evaluate is UNDETERMINED. One ad-hoc scope (`--scope`) is a campaign of one run, covered as far as its scope goes.
+evaluate is UNDETERMINED. One ad-hoc scope (`--scope`) is a campaign of one run; what never fired in it is only listed,
+since a small scope may well leave something out.
 
 Runs are independent: they go in parallel, the biggest first, and are reported in declared order.
 """
@@ -278,7 +279,7 @@ def _coverage(campaign: Campaign) -> Coverage:
     unfinished = [r.run.name for r in campaign.to_prove if not r.exploration.complete]
     why_not = f"{unfinished[0]} did not end" if unfinished else "" if runs else "no run here is declared PROVED"
     if campaign.plan.selection is Selection.SCOPE:
-        return coverage.of_scope(*runs[0], why_not)
+        return coverage.of_scope(*runs[0], why_not or "this is one scope")
     if campaign.plan.selection is Selection.PART:
         why_not = why_not or "this is only part of the campaign"
     return coverage.of_campaign(campaign.plan.book, runs, why_not)

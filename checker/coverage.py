@@ -75,7 +75,7 @@ def of_campaign(book: Rulebook, runs: Iterable[tuple[Model, Exploration]], why_n
     return _coverage(book, tuple(r.id for r in book.rules), rows, list(runs), why_not)
 
 
-def of_scope(model: Model, exploration: Exploration, why_not: str = "") -> Coverage:
+def of_scope(model: Model, exploration: Exploration, why_not: str) -> Coverage:
     """Coverage of what exists in one scope: rules with an instance, rows of events that these fire. An excuse is about
     the campaign, so here it cannot be stale."""
     present = {i.rule.id for i in model.instances}

@@ -131,7 +131,10 @@ def _coverage(campaign: Campaign) -> list[str]:
     c = campaign.coverage
     over = "over the runs to be PROVED" if campaign.plan.selection is not Selection.SCOPE else "in this scope"
     judged = "" if c.judged else f"; not judged: {c.why}"
-    return [f"coverage: {c.rules}, {c.rows} fired {over}{judged}"]
+    listed = (
+        c.problems if campaign.plan.selection is Selection.SCOPE and campaign.results[0].exploration.complete else []
+    )
+    return [f"coverage: {c.rules}, {c.rows} fired {over}{judged}", *(f"  {line}" for line in listed)]
 
 
 def _notes(campaign: Campaign) -> list[str]:
