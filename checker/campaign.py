@@ -277,7 +277,7 @@ def _over_runs(prop: Property, runs: Mapping[Judgement, list[str]], selection: S
 def _coverage(campaign: Campaign) -> Coverage:
     runs = [(r.model, r.exploration) for r in campaign.to_prove]
     unfinished = [r.run.name for r in campaign.to_prove if not r.exploration.complete]
-    why_not = f"{unfinished[0]} did not end" if unfinished else "" if runs else "no run here is declared PROVED"
+    why_not = f"{unfinished[0]} did not end" if unfinished else "" if runs else "no run here is to hold"
     if campaign.plan.selection is Selection.SCOPE:
         return coverage.of_scope(*runs[0], why_not or "this is one scope")
     if campaign.plan.selection is Selection.PART:
@@ -302,7 +302,7 @@ def _decide(campaign: Campaign) -> tuple[Exit, tuple[str, ...]]:
         f"{kind_of(s.prop)} {s.prop.id}: {s.note}" for s in campaign.summaries if s.judgement is Judgement.UNDETERMINED
     ]
     if not campaign.to_prove:
-        open_ = [f"no run here is declared PROVED, so nothing was proved ({campaign.plan.what})"]
+        open_ = [f"no run here is to hold, so nothing was proved ({campaign.plan.what})"]
     if open_:
         return Exit.UNDETERMINED, tuple(open_)
     if campaign.coverage.judged and campaign.coverage.problems:

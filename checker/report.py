@@ -129,7 +129,7 @@ def _row_uses(campaign: Campaign) -> str:
 
 def _coverage(campaign: Campaign) -> list[str]:
     c = campaign.coverage
-    over = "over the runs to be PROVED" if campaign.plan.selection is not Selection.SCOPE else "in this scope"
+    over = "over the runs that are to hold" if campaign.plan.selection is not Selection.SCOPE else "in this scope"
     judged = "" if c.judged else f"; not judged: {c.why}"
     listed = (
         c.problems if campaign.plan.selection is Selection.SCOPE and campaign.results[0].exploration.complete else []

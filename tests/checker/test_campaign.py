@@ -220,7 +220,7 @@ def test_a_campaign_with_nothing_to_prove_proves_nothing() -> None:
     c = judged(plan_campaign(door_rulebook(), patterns=["careless"]))
     assert c.results[0].as_declared is Verdict.PROVED
     assert c.exit is Exit.UNDETERMINED
-    assert c.reasons == ("no run here is declared PROVED, so nothing was proved (1 of 4 runs)",)
+    assert c.reasons == ("no run here is to hold, so nothing was proved (1 of 4 runs)",)
 
 
 @pytest.mark.parametrize("wanted", [Search("python", Limits(states=3)), Search("python", Limits(memory_mb=1))])
