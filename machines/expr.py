@@ -1,14 +1,14 @@
 """Bounded-integer expressions: the one language of guards, updates and properties.
 
-Theory. A rulebook's state is a finite tuple of small non-negative integers: enum members are coded by their position in
-their enum, booleans as 0 and 1. An expression is a small immutable tree over those variables, built by operator
+Theory. A rulebook's state is a finite tuple of small non-negative integers: enum members are coded by their position
+in their enum, booleans as 0 and 1. An expression is a small immutable tree over those variables, built by operator
 overloading (``&`` ``|`` ``~`` ``==`` ``<`` ``+`` ``-`` and the functions below), never by strings. A variable may
-belong to a *sort* (job, sequence, ...): then it exists once per element, and ``job.state`` means "the state of the job
-this rule is about". ``job.at(i).state`` names another element.
+belong to a *sort* (job, sequence, ...): then it exists once per element, and ``job.state`` means "the state of the
+job this rule is about". ``job.at(i).state`` names another element.
 
 A tree is used in two forms. *Symbolic*: as written, with parameters and element indices open. *Ground*: after
-`ground()` has put in one scope and one binding of the indices; only constants, state slots and operators are left, and
-constants are folded. Engines and exports print ground trees (`to_python`, `to_c`).
+`ground()` has put in one scope and one binding of the indices; only constants, state slots and operators are left,
+and constants are folded. Engines and exports print ground trees (`to_python`, `to_c`).
 """
 
 from __future__ import annotations
@@ -208,17 +208,17 @@ def ite(test: Expr, then: Value, otherwise: Value) -> Expr:
     return Expr("ite", (const(test), const(then), const(otherwise)))
 
 
-def count(index: Expr, body: Expr) -> Expr:
+def count(index: Expr | Sort, body: Expr) -> Expr:
     """For how many elements of the index's sort `body` holds."""
     return Expr("count", (_index(index), const(body)))
 
 
-def every(index: Expr, body: Expr) -> Expr:
+def every(index: Expr | Sort, body: Expr) -> Expr:
     """`body` holds for every element of the index's sort."""
     return Expr("every", (_index(index), const(body)))
 
 
-def some(index: Expr, body: Expr) -> Expr:
+def some(index: Expr | Sort, body: Expr) -> Expr:
     """`body` holds for some element of the index's sort."""
     return Expr("some", (_index(index), const(body)))
 
