@@ -2,8 +2,8 @@
 
 Theory. A *rule* is one atomic step of one *actor*: a guard, the events it fires in the machines, and simultaneous
 updates of a few bounded variables (every right-hand side reads the state before). Variables are *own* (the executor's
-bookkeeping; they exist at run time) or *world* (the device's truth; they exist in the checker and, as its truth, in the
-simulator). What an executor's rule may do with them:
+bookkeeping; they exist at run time) or *world* (the device's truth; they exist in the checker and, as its truth, in
+the simulator). What an executor's rule may do with them:
 
 ====================  =======================  ==============================================================
 part of the rule      may read                 meaning
@@ -13,14 +13,14 @@ part of the rule      may read                 meaning
 ``truth``             own and world            what the step does to the world (the checker's ghost variables)
 ====================  =======================  ==============================================================
 
-An *effect* is a call into CalRT, made with no lock held, therefore never one step: a rule **begins** it, another is its
-**outcome**. What may come back is declared once, on the effect: each `Return` has the class that the executor observes
-(`observed`), when the world can produce it (`when`), and what is then true of the world (`truth`). An outcome rule
-names the classes it takes; the checker fires it when the world allows one of them, the runtime when that one was
-observed.
+An *effect* is a call into CalRT, made with no lock held, therefore never one step: a rule **begins** it, another is
+its **outcome**. What may come back is declared once, on the effect: each `Return` has the class that the executor
+observes (`observed`), when the world can produce it (`when`), and what is then true of the world (`truth`). An
+outcome rule names the classes it takes; the checker fires it when the world allows one of them, the runtime when that
+one was observed.
 
-Rules of an *environment* actor (client, device, fault injector) stand for what others may do. Their guards may read the
-world (`world=`); such actors are never assumed fair.
+Rules of an *environment* actor (client, device, fault injector) stand for what others may do. Their guards may read
+the world (`world=`); such actors are never assumed fair.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
-from machines.expr import FALSE, TRUE, Domain, Expr, Map, Param, Sort, State, Value, Var, all_of, const
+from machines.expr import FALSE, TRUE, Domain, Expr, Map, Param, Sort, State, Value, Var, all_of, code_of, const
 from machines.table import RulebookError, Table, as_tuple
 
 __all__ = [
@@ -44,8 +44,13 @@ def _pairs(value: Mapping[Expr, Any] | Iterable[tuple[Expr, Any]]) -> tuple[tupl
     return tuple(value.items() if isinstance(value, Mapping) else value)
 
 
-def _updates(value: Mapping[Expr, Value] | Iterable[tuple[Expr, Value]]) -> tuple[tuple[Expr, Expr], ...]:
+def _updates(value: Mapping[Expr, Any] | Iterable[tuple[Expr, Any]]) -> tuple[tuple[Expr, Expr], ...]:
+    """The new values may be mixed (expressions, members, bools, ints); `const` refuses everything else."""
     return tuple((target, const(v)) for target, v in _pairs(value))
+
+
+def _codes(values: Mapping[str, State | bool | int]) -> dict[str, int]:
+    return {name: code_of(value) for name, value in values.items()}
 
 
 def _names(value: str | Iterable[str]) -> tuple[str, ...]:
@@ -67,16 +72,27 @@ class Actor:
 
 
 @frozen(eq=False)
+class Each:
+    """Part of a rule that happens for every element of a sort at once (a new generation, a wake-up of all)."""
+
+    index: Expr
+    fires: tuple[tuple[Expr, str], ...] = field(default=(), converter=_pairs)
+    then: tuple[tuple[Expr, Expr], ...] = field(default=(), converter=_updates)
+    truth: tuple[tuple[Expr, Expr], ...] = field(default=(), converter=_updates)
+
+
+@frozen(eq=False)
 class Return:
     """One thing a call may bring back.
 
     observed: the class that the executor sees; variant: tells several truths behind one class apart;
-    when: the world can produce it; truth: what is then true of the world.
+    when: the world can produce it; truth, each: what is then true of the world.
     """
 
     observed: str
     when: Expr = field(default=TRUE, converter=const)
     truth: tuple[tuple[Expr, Expr], ...] = field(default=(), converter=_updates)
+    each: tuple[Each, ...] = ()
     variant: str = ""
     about: str = ""
 
@@ -110,16 +126,6 @@ class Effect:
     @property
     def classes(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(r.observed for r in self.returns))
-
-
-@frozen(eq=False)
-class Each:
-    """Part of a rule that happens for every element of a sort at once (a new generation, a wake-up of all)."""
-
-    index: Expr
-    fires: tuple[tuple[Expr, str], ...] = field(default=(), converter=_pairs)
-    then: tuple[tuple[Expr, Expr], ...] = field(default=(), converter=_updates)
-    truth: tuple[tuple[Expr, Expr], ...] = field(default=(), converter=_updates)
 
 
 @frozen(eq=False)
@@ -257,7 +263,7 @@ class Run:
     """
 
     name: str
-    values: Mapping[str, int] = field(factory=dict)
+    values: Mapping[str, int] = field(factory=dict, converter=_codes)
     expect: str = "PROVED"
     by: str = ""
     liveness: bool = False
@@ -321,18 +327,18 @@ class Rulebook:
                 return r
         raise KeyError(f"rulebook {self.name} has no rule {rule_id!r}")
 
-    def scope(self, values: Mapping[str, int] | None = None, without: Iterable[str] = ()) -> Scope:
+    def scope(self, values: Mapping[str, State | bool | int] | None = None, without: Iterable[str] = ()) -> Scope:
         """The default parameters with some replaced."""
         known = {p.name: p for p in self.params}
         chosen = {p.name: p.default for p in self.params}
         problems = []
-        for name, value in (values or {}).items():
+        for name, value in _codes(values or {}).items():
             if name not in known:
                 problems.append(f"unknown parameter {name!r}; allowed are {', '.join(known) or 'none'}")
             elif not known[name].lo <= value <= known[name].hi:
                 problems.append(f"{name}={value} is out of range; allowed are {known[name].lo}..{known[name].hi}")
             else:
-                chosen[name] = int(value)
+                chosen[name] = value
         without = tuple(without)
         for pattern in without:
             if not any(fnmatchcase(r.id, pattern) for r in self.rules):

@@ -2,11 +2,10 @@
 
 Theory. A machine is a table. Each pair (state, event) has exactly one meaning:
 
-- **goto**: a `Row`; the event moves the machine to the row's target;
-- **ignore**: an `Ignore` with its reason; the event is taken and changes nothing;
-- **reject**: a `Reject` with a status; the whole joint rule that fires the event is refused, nothing of it happens, and
-  the caller gets the status;
-- **impossible**: everything else. The checker proves that no rule fires such an event there; at run time it raises.
+- **goto**: a `Row`; the event moves the machine to the row's target; - **ignore**: an `Ignore` with its reason; the
+event is taken and changes nothing; - **reject**: a `Reject` with a status; the whole joint rule that fires the event
+is refused, nothing of it happens, and the caller gets the status; - **impossible**: everything else. The checker
+proves that no rule fires such an event there; at run time it raises.
 
 `Table(...)` validates itself and names every problem at once. A state without a way out must be named in `final`.
 """

@@ -174,7 +174,7 @@ def _writes(book: Rulebook, rule: Rule) -> Iterator[str]:
     parts = [(t, v, "then", rule.over) for t, v in rule.full_then]
     parts += [(t, v, "truth", rule.over) for t, v in rule.truth]
     parts += [(t, v, "truth", rule.over) for r in rule.returns for t, v in r.truth]
-    for e in rule.each:
+    for e in (*rule.each, *(e for r in rule.returns for e in r.each)):
         over = (*rule.over, e.index)
         parts += [(t, v, "then", over) for t, v in e.then] + [(t, v, "truth", over) for t, v in e.truth]
     for target, value, part, over in parts:
@@ -200,7 +200,9 @@ def _written_twice(rule: Rule) -> Iterator[str]:
     """Updates are simultaneous, so each target has one; two returns exclude each other and may both write one."""
     targets = [t for t, _ in (*rule.full_then, *rule.truth, *rule.fires)]
     targets += [t for e in rule.each for t, _ in (*e.then, *e.truth, *e.fires)]
-    ways = [[*targets, *(t for t, _ in r.truth)] for r in rule.returns] or [targets]
+    ways = [[*targets, *(t for t, _ in r.truth), *(t for e in r.each for t, _ in e.truth)] for r in rule.returns] or [
+        targets
+    ]
     twice = {name for way in ways for name, n in Counter(map(str, way)).items() if n > 1}
     for name in sorted(twice):
         yield f"rule {rule.id} writes {name} twice"
