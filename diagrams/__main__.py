@@ -30,8 +30,8 @@ def command(context: click.Context, check: bool) -> int:
         if check:
             raise click.UsageError("--check is about the committed pictures and takes no command")
         return 0
-    pictures = gallery.drawings()
-    found = gallery.problems(pictures) if check else gallery.write(pictures)
+    pictures = gallery.drawings(gallery.EXHIBITS)
+    found = (gallery.problems if check else gallery.write)(pictures, gallery.RENDERED)
     for line in found:
         click.echo(line)
     if check and found:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from attrs import frozen
 
 from checker.campaign import execute, plan_campaign
@@ -48,8 +50,12 @@ def refute(
     return Refutation(result.run, result.model, found[wanted])
 
 
-def counterexample_picture(refutation: Refutation, *, name: str = "") -> Picture:
-    """The sequence diagram of a refutation; its file is named after the run unless `name` is given."""
+def counterexample_picture(refutation: Refutation) -> Picture:
+    """The sequence diagram of a refutation; its file is named after the run."""
+    run = refutation.run
     return sequence_picture(
-        refutation.model, refutation.finding, name=name or f"counterexample-{refutation.run.name}"
+        refutation.model,
+        refutation.finding,
+        name="counterexample-" + re.sub(r"[^A-Za-z0-9_.-]+", "-", run.name),
+        about=f"run: {run.name}",
     )

@@ -58,6 +58,7 @@ ROLE_LOOK: dict[Role, Look] = {
     Role.EFFECT: Look(fill="#fdf3dc", line="#9a6700", shape="box", style="rounded,filled,dashed"),
     Role.MATRIX: Look(shape="plain"),
     Role.CHANGE: Look(fill="#f3f3f3", line="#f3f3f3", shape="plain"),
+    Role.FOREVER: Look(fill="#ffffff", line="#b3261e", shape="plain"),
     Role.VIOLATION: Look(fill="#f9d3cf", line="#b3261e", shape="plain"),
     Role.POINT: Look(shape="point", line="#b0b0b0"),
 }

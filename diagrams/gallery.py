@@ -35,7 +35,15 @@ class Exhibit:
 
 
 EXHIBITS = (
-    Exhibit("machines.protocol:RULEBOOK"),
+    Exhibit(
+        "machines.protocol:RULEBOOK",
+        refuted=(
+            "exit without process_exit_stops_dma",
+            "exit, Busy may have started",
+            "rebuild-golden without leftover_harmless",
+            "reuse without reset_clears_kv",
+        ),
+    ),
     Exhibit("examples.two_phase_commit:RULEBOOK"),
     Exhibit("examples.ewd840:RULEBOOK"),
 )
@@ -45,8 +53,8 @@ def pictures_of(book: Rulebook, refuted: Sequence[str] = ()) -> Iterator[Picture
     """Everything about one rulebook: its tables, the joint protocol, counterexamples of the named runs."""
     yield from map(table_picture, book.tables)
     yield from joint_pictures(book)
-    for run in refuted:
-        yield counterexample_picture(refute(book, run))
+    for run in refuted:  # in Python: small runs end sooner than a compiler does, and every machine has it
+        yield counterexample_picture(refute(book, run, engine="python"))
 
 
 def drawings(exhibits: Sequence[Exhibit] = EXHIBITS) -> dict[str, Picture]:

@@ -8,11 +8,11 @@ fires and the calls that it begins or ends; the machines show the rows that thos
 from __future__ import annotations
 
 import math
-import re
 import textwrap
 from collections.abc import Iterable, Iterator
 
 from diagrams.picture import Cell, Edge, Line, Link, Node, Note, Picture, Role, Tone
+from diagrams.text import packed, wrapped_expression
 from machines.expr import Expr
 from machines.rulebook import Actor, Each, Effect, Rule, Rulebook
 from machines.table import Table
@@ -65,7 +65,7 @@ def _overview_row(book: Rulebook, actor: Actor) -> tuple[Cell, ...]:
 
 
 def _matrix_cell(names: list[str]) -> Cell:
-    return Cell(_wrapped(names, CELL_COLUMNS) or [Line("")])
+    return Cell(_packed(names, CELL_COLUMNS) or [Line("")])
 
 
 # -- an actor's pages ---------------------------------------------------------------------------------------------
@@ -152,10 +152,10 @@ def rule_rows(rule: Rule) -> tuple[tuple[Cell, ...], ...]:
     about = "  ".join(part for part in (rule.cites, _over(rule)) if part)
     head = Cell([Line(rule.id, Tone.HEAD, quiet=about)], actor_role(rule.actor), span=2)
     parts = {
-        "call": _wrapped(_call(rule), TEXT_COLUMNS),
+        "call": _packed(_call(rule), TEXT_COLUMNS),
         "when": _condition(rule.guard),
         "world": _condition(rule.world),
-        "fires": _wrapped((_event_name(t, e) for t, e in rule.fires), TEXT_COLUMNS),
+        "fires": _packed((_event_name(t, e) for t, e in rule.fires), TEXT_COLUMNS),
         "then": _updates(rule.then),
         "truth": _updates(rule.truth),
         "each": [line for each in rule.each for line in _each(each)],
@@ -166,7 +166,7 @@ def rule_rows(rule: Rule) -> tuple[tuple[Cell, ...], ...]:
 def _each(each: Each) -> list[Line]:
     events = [_event_name(t, e) for t, e in each.fires]
     updates = [f"{t} := {v}" for t, v in (*each.then, *each.truth)]
-    return _wrapped([f"for every {_index(each.index)}:", *events, *updates], TEXT_COLUMNS)
+    return _packed([f"for every {_index(each.index)}:", *events, *updates], TEXT_COLUMNS)
 
 
 def _part(name: str, text: list[Line]) -> tuple[Cell, ...]:
@@ -194,7 +194,7 @@ def _condition(guard: Expr) -> list[Line]:
 
 
 def _updates(pairs: Iterable[tuple[Expr, Expr]]) -> list[Line]:
-    return _wrapped((f"{target} := {value}" for target, value in pairs), TEXT_COLUMNS)
+    return _packed((f"{target} := {value}" for target, value in pairs), TEXT_COLUMNS)
 
 
 def _event_name(target: Expr, event: str) -> str:
@@ -266,23 +266,5 @@ def _machine_id(table: Table) -> str:
     return f"machine {table.name}"
 
 
-# -- breaking lines -----------------------------------------------------------------------------------------------
-def wrapped_expression(text: str, columns: int) -> list[str]:
-    """Lines that break between operands of `&`, `|` and `if`, never inside a comparison."""
-    glued = re.sub(r" (==|!=|<=|<|\+|-|in) ", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", text)
-    broken = textwrap.wrap(glued, columns, subsequent_indent="   ", break_long_words=False, break_on_hyphens=False)
-    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in broken]
-
-
-def _wrapped(parts: Iterable[str], columns: int) -> list[Line]:
-    """The parts with commas between, in as few lines as fit; a line breaks between parts where it can."""
-    text: list[str] = []
-    for part in dict.fromkeys(parts):
-        glue = " " if text and text[-1].endswith(":") else ", "
-        if text and len(text[-1]) + len(glue) + len(part) <= columns:
-            text[-1] += glue + part
-        else:
-            if text:
-                text[-1] += glue.rstrip()
-            text.extend(wrapped_expression(part, columns))
-    return [Line(t) for t in text]
+def _packed(parts: Iterable[str], columns: int) -> list[Line]:
+    return [Line(t) for t in packed(parts, columns)]

@@ -32,6 +32,7 @@ class Role(enum.Enum):
     LIST = "list"
     MATRIX = "grid"
     CHANGE = "what the step changed"
+    FOREVER = "what goes on for ever"
     VIOLATION = "what is violated"
     POINT = "end of a lifeline"
 

@@ -19,15 +19,17 @@ from checker.model import Instance, Model, StateTuple
 from checker.result import Finding
 from diagrams.joint import actor_role
 from diagrams.picture import Cell, Edge, Line, Link, Node, Picture, Role, Tone
+from diagrams.text import packed
 from machines.rulebook import Actor
 
 __all__ = ["sequence_picture"]
 
-CHARACTER = 5.6  # points, the average at 10 points
-LINE = 13  # points, one line of text
-GAP = 12  # points between two steps
-LIFELINE_MIN = 96  # points between two lifelines
-CHANGE_COLUMNS = 66  # characters
+CHARACTER = 5.1  # points, the average at 10 points
+LINE = 12  # points, one line of text
+BOX = 34  # points, the box of a step
+GAP = 9  # points between two steps
+LIFELINE_MIN = 80  # points between two lifelines
+CHANGE_COLUMNS = 64  # characters
 CALLS = "calls"
 
 
@@ -50,7 +52,7 @@ class _Step:
 
     @property
     def height(self) -> int:
-        return max(2, len(self.changes)) * LINE + GAP
+        return max(BOX, len(self.changes) * LINE) + GAP
 
 
 @frozen
@@ -69,8 +71,8 @@ class _Columns:
         return self.text_left + self.text_width
 
 
-def sequence_picture(model: Model, finding: Finding, *, name: str = "counterexample") -> Picture:
-    """The picture of a finding in the model in which it was found."""
+def sequence_picture(model: Model, finding: Finding, *, name: str = "counterexample", about: str = "") -> Picture:
+    """The picture of a finding in the model in which it was found. about: stands before the scope."""
     steps = _steps(model, finding)
     columns = _columns(steps)
     drawing = _Drawing(columns)
@@ -87,7 +89,7 @@ def sequence_picture(model: Model, finding: Finding, *, name: str = "counterexam
     return Picture(
         name=name,
         title=f"{model.rulebook.name}: counterexample to {finding.prop}, {finding.length} steps",
-        subtitle=str(model.scope),
+        subtitle="; ".join(part for part in (about, str(model.scope)) if part),
         nodes=tuple(drawing.nodes),
         edges=tuple(drawing.edges),
         pinned=True,
@@ -126,14 +128,9 @@ def _changes(model: Model, before: StateTuple, after: StateTuple) -> tuple[Line,
         change = f"{slot.name}: {slot.var.show(a)} -> {slot.var.show(b)}"
         (machines if slot.var.machine else world if slot.var.world else own).append(change)
     text = [Line(m) for m in machines]
-    text += [Line(t) for t in _packed(own)]
-    text += [Line(t, Tone.QUIET) for t in _packed(world, "world: ")]
+    text += [Line(t) for t in packed(own, CHANGE_COLUMNS)]
+    text += [Line(t, Tone.QUIET) for t in packed(["world:", *world] if world else [], CHANGE_COLUMNS)]
     return tuple(text) or (Line("nothing changes", Tone.QUIET),)
-
-
-def _packed(parts: Iterable[str], start: str = "") -> list[str]:
-    joined = ", ".join(parts)
-    return textwrap.wrap(start + joined, CHANGE_COLUMNS, subsequent_indent="    ") if joined else []
 
 
 def _violation(model: Model, finding: Finding) -> tuple[Line, ...]:
@@ -147,7 +144,7 @@ def _violation(model: Model, finding: Finding) -> tuple[Line, ...]:
 
 # -- where it stands ----------------------------------------------------------------------------------------------
 def _columns(steps: list[_Step]) -> _Columns:
-    """Lifelines in the order of the rulebook, as far apart as their labels need."""
+    """Lifelines in the order of their first step, as far apart as their labels need."""
     widths: dict[str, float] = {}
     for step in steps:
         widest = max(len(step.actor.name) + 2, len(step.label) + 4) * CHARACTER + 24
@@ -200,10 +197,10 @@ class _Drawing:
 
     def remark(self, text: str) -> None:
         middle = self._row(LINE + GAP)
-        self._wide(f"remark {-middle}", [Line(text, Tone.ALARM)], middle)
+        self._wide(f"remark {-middle}", [Line(text, Tone.ALARM)], Role.FOREVER, middle)
 
     def violation(self, text: tuple[Line, ...]) -> None:
-        self._wide("violation", text, self._row((len(text) + 1) * LINE + GAP))
+        self._wide("violation", text, Role.VIOLATION, self._row((len(text) + 1) * LINE + GAP))
 
     def tails(self) -> None:
         """The lifelines, from their heads to the bottom."""
@@ -216,9 +213,9 @@ class _Drawing:
         centre = self.columns.text_left + self.columns.text_width // 2
         self.nodes.append(Node(node, ((Cell(text),),), (role,), (centre, middle), self.columns.text_width))
 
-    def _wide(self, node: str, text: Iterable[Line], middle: int) -> None:
+    def _wide(self, node: str, text: Iterable[Line], role: Role, middle: int) -> None:
         width = self.columns.right
-        self.nodes.append(Node(node, ((Cell(text),),), (Role.VIOLATION,), (width // 2, middle), width))
+        self.nodes.append(Node(node, ((Cell(text),),), (role,), (width // 2, middle), width))
 
 
 def _box(node: str, text: Iterable[Line], role: Role, at: tuple[int, int]) -> Node:
