@@ -187,7 +187,7 @@ def _cell(cell: Cell, left: bool) -> str:
     if cell.href:
         attributes |= {"HREF": cell.href, "TITLE": cell.href}
     opening = f"TD {_html_attributes(attributes)}" if attributes else "TD"
-    return f"<{opening}>{_text(cell.text)}</TD>"
+    return f"<{opening}>{_text(cell.text, left)}</TD>"
 
 
 def _edge(edge: Edge) -> str:
@@ -256,8 +256,14 @@ def _table(parts: Iterable[str]) -> str:
 
 # -- text ---------------------------------------------------------------------------------------------------------
 def _text(text: Iterable[Line], left: bool = False) -> str:
+    """Lines below each other. Graphviz sets lines of one font well and squeezes mixed ones, so those get a row each."""
+    text = list(text)
+    if len(text) > 1 and (len({line.tone for line in text}) > 1 or any(line.quiet for line in text)):
+        align = ' ALIGN="LEFT"' if left else ""
+        rows = "".join(f"<TR><TD{align}>{_line(line)}</TD></TR>" for line in text)
+        return f'<TABLE BORDER="0" CELLBORDER="0" CELLSPACING="0" CELLPADDING="0">{rows}</TABLE>'
     ending = '<BR ALIGN="LEFT"/>' if left else "<BR/>"
-    return ending.join(map(_line, text)) + (ending if left else "")
+    return ending.join(map(_line, text)) + (ending if left and len(text) > 1 else "")
 
 
 def _line(line: Line) -> str:

@@ -135,8 +135,8 @@ PARTS = {
     "when": "guard over our bookkeeping",
     "world": "what must be true of the world, which only the checker knows",
     "fires": "events of machines",
-    "then": "what our bookkeeping becomes",
-    "truth": "what becomes true of the world (checker only)",
+    "then": "our bookkeeping after it",
+    "truth": "the world after it (checker only)",
     "each": "what happens for every element at once",
 }
 """The parts of a rule, in the order in which they are drawn, with what a reader must know."""
