@@ -53,7 +53,7 @@ def _column_head(table: Table) -> Cell:
 def _overview_row(book: Rulebook, actor: Actor) -> tuple[Cell, ...]:
     rules = rules_of(book, actor)
     name = Cell(
-        [Line(actor.name, Tone.HEAD), Line(f"{len(rules)} rule{'s' * (len(rules) != 1)}", Tone.QUIET)],
+        [Line(actor.name, Tone.HEAD, quiet=f"{len(rules)} rule{'s' * (len(rules) != 1)}")],
         actor_role(actor),
         href=f"{page_name(actor, 1, _page_count(rules))}.svg" if rules else "",
     )

@@ -18,7 +18,7 @@ class Role(enum.Enum):
     """What a node is. The value is its line in the legend, unless it needs none (UNEXPLAINED)."""
 
     STATE = "state"
-    INITIAL = "initial state"
+    INITIAL = "initial state: thick border"
     REST = "final: may rest here for ever"
     TROUBLE = "error, quarantine or unknown"
     DEAD_END = "dead end: no row leads out"

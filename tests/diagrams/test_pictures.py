@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import diagrams_toy
 import graphviz
 import pytest
+from attrs import evolve
 from transitions.extensions import GraphMachine
 
 from checker.explore import explore
@@ -183,6 +184,17 @@ def test_sequence_of_a_liveness_finding_says_what_goes_on_for_ever():
     assert any("nothing more happens, for ever" in words(n) for n in picture.nodes if Role.FOREVER in n.roles)
     safe = refute(diagrams_toy.RULEBOOK, "lie")
     assert Role.FOREVER not in sequence_picture(safe.model, safe.finding).legend
+
+
+def test_sequence_marks_the_part_that_repeats():
+    found = refute(diagrams_toy.RULEBOOK, "lie")
+    picture = sequence_picture(found.model, evolve(found.finding, loop=1))
+    height = {n.id: n.at[1] for n in picture.nodes}
+    start, end = (n for n in picture.nodes if Role.FOREVER in n.roles)
+    assert "from here for ever" in words(start)
+    assert height["step 1"] > height[start.id] > height["step 2"]
+    assert "and again from step 2" in words(end)
+    assert height["step 3"] > height[end.id] > height["violation"]
 
 
 def test_boxes_of_a_sequence_do_not_overlap(committed):
