@@ -17,7 +17,7 @@ import itertools
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from machines.expr import TRUE, Expr, ExprError, Grounding, Var, all_of, const
 from machines.rulebook import Effect, Invariant, LeadsTo, Property, Return, Rule, Rulebook, Scope, Sometimes, Step
@@ -147,6 +147,30 @@ def build(scope: Scope) -> Model:
         raise RulebookError(f"rulebook {scope.rulebook.name} in scope ({scope})", [str(e)]) from e
 
 
+def with_rule(model: Model, rule: Rule) -> Model:
+    """The model with one rule replaced by another of the same id; everything else is shared with the original.
+
+    Raises RulebookError when the new rule is not well formed, or has other instances than the old one in this scope."""
+    book = model.rulebook.replace(rule)
+    builder = _Builder(Scope(book, model.scope.values, model.scope.without))
+    old = [i for i in model.instances if i.rule.id == rule.id]
+    if not old:
+        raise RulebookError(f"rulebook {book.name}", [f"rule {rule.id} has no instance in this scope"])
+    new = builder._instances(rule, old[0].number)
+    if [i.name for i in new] != [i.name for i in old]:
+        raise RulebookError(f"rulebook {book.name}", [f"rule {rule.id} would have other instances in this scope"])
+    first, end = old[0].number, old[-1].number + 1
+    instances = (*model.instances[:first], *new, *model.instances[end:])
+    pending = model.pending
+    if rule.outcome:
+        fresh = iter(builder._pending(rule.outcome[0], list(instances)))
+        ours = f"{rule.outcome[0].name}["
+        pending = tuple(
+            next(fresh) if p.name.startswith((ours, f"{rule.outcome[0].name} ")) else p for p in model.pending
+        )
+    return evolve(model, scope=builder.scope, instances=instances, pending=pending)
+
+
 class _Builder:
     def __init__(self, scope: Scope) -> None:
         self.scope, self.book = scope, scope.rulebook
@@ -229,7 +253,7 @@ class _Builder:
             fire(target, event, binding)
         for target, value in (*rule.full_then, *rule.truth, *(ret.truth if ret else ())):
             write(target, value, binding)
-        for part in rule.each:
+        for part in (*rule.each, *(ret.each if ret else ())):
             for more in self._bindings((part.index,)):
                 at = {**binding, **more}
                 for target, event in part.fires:

@@ -203,6 +203,16 @@ def any_of(*parts: Value) -> Expr:
     return FALSE if not flat else flat[0] if len(flat) == 1 else Expr("or", tuple(flat))
 
 
+def negation_normal(e: Expr, negated: bool = False) -> Expr:
+    """The same value with every ``~`` pushed down to comparisons, so that all conjuncts lie open."""
+    if e.op == "not":
+        return negation_normal(e.args[0], not negated)
+    if e.op in ("and", "or"):
+        parts = [negation_normal(a, negated) for a in e.args]
+        return all_of(*parts) if (e.op == "and") != negated else any_of(*parts)
+    return ~e if negated else e
+
+
 def ite(test: Expr, then: Value, otherwise: Value) -> Expr:
     """`then` where `test` holds, else `otherwise`."""
     return Expr("ite", (const(test), const(then), const(otherwise)))

@@ -24,6 +24,7 @@ from machines.protocol.variables import (
     bypassed,
     calls,
     device,
+    fallback,
     free,
     idle,
     job,
@@ -40,9 +41,12 @@ from machines.protocol.variables import (
     pending,
     permits,
     recoveries,
+    rung,
     seq,
     serving,
     shutdown,
+    strikes,
+    submitting,
     touching,
     waits,
     work,
@@ -207,6 +211,11 @@ ANSWERS: tuple[Property, ...] = (
         ),
     ),
     Invariant(
+        "answer.mirror", "A job that the device has and whose answer is given is marked CancelRequested.", "§5.1-7",
+        over=J, holds=implies(job.state == JobState.Submitted, pending)
+        & implies(job.state == JobState.CancelRequested, ~pending),
+    ),
+    Invariant(
         "answer.accepted", "Only accepted jobs are answered.", "§6.2", over=J, holds=implies(absent, pending),
     ),
 )  # fmt: skip
@@ -249,6 +258,28 @@ BOOKS: tuple[Property, ...] = (
     Invariant(
         "books.waits", "The count of Wait calls is right.", "§6.5",
         holds=waits == count(job, job.call == JobCall.Wait),
+    ),
+    Invariant(
+        "books.submitting", "The submitter is busy exactly while an infer() of this generation is under way.", "§6.4",
+        holds=submitting == some(job, fresh & (job.call == JobCall.Infer)),
+    ),
+    Invariant(
+        "books.settled", "A job that has ended and makes no call has settled its KV.", "§7", over=J,
+        holds=implies(ended & idle, ~job.kv.isin(K.Reserved, K.Submitted)),
+    ),
+    Invariant(
+        "books.quarantined", "A job in quarantine has its slot there too, and its KV is in doubt.", "§9.1", over=J,
+        holds=implies(
+            job.state == JobState.Quarantined, (job.slot == B.Quarantined) & (job.kv == K.Unknown)
+        ),
+    ),
+    Invariant(
+        "books.extends", "Whether a job extends is kept only while it may still matter.", "§7", over=J,
+        holds=implies(
+            job.extends,
+            job.state.isin(JobState.Created, JobState.Admitted, JobState.Preparing, JobState.Queued)
+            | job.call.isin(JobCall.Undo, JobCall.Unreserve),
+        ),
     ),
     Invariant(
         "books.work", "The count of jobs of this generation that hold something is right.", "§9.2",
@@ -302,6 +333,57 @@ LIFE: tuple[Property, ...] = (
         ),
     ),
     Step(
+        "life.budget", "Every reset is on the recovery budget.", "§9.2",
+        holds=implies(
+            (device.next == DeviceState.Recovering) & ~(device == DeviceState.Recovering),
+            recoveries.next == recoveries + 1,
+        ),
+    ),
+    Step(
+        "life.ladder", "A rung that did not help is not tried again in the same recovery.", "§8",
+        on=("lifecycle.reset.failed", "lifecycle.golden.failed"), holds=rung.next > rung,
+    ),
+    Invariant(
+        "life.rung", "The ladder starts anew for every recovery.", "§8", holds=implies(ready, rung == 0),
+    ),
+    Invariant(
+        "life.strikes", "Admission is reduced exactly while transient errors are remembered.", "§8",
+        holds=implies(ready, (strikes > 0) == (mode == AdmissionMode.Reduced)),
+    ),
+    Invariant(
+        "life.failed", "Failed is at rest: nothing is let in and no counter of a recovery is left.", "§9.2",
+        holds=implies(
+            failed,
+            (mode == AdmissionMode.Stopped) & (rung == 0) & (recoveries == 0) & ~fallback,
+        ),
+    ),
+    Step(
+        "life.no_call_when_failed", "On a Failed device no call is begun; those under way may be unwound.", "§9.2",
+        over=J, holds=implies(failed & idle, job.call.next == JobCall.Idle),
+    ),
+    Step(
+        "life.remove_when_serving", "A sequence is removed only while the executor serves.", "§3", over=S,
+        on=("client.remove",), holds=implies(~(seq.call.next == seq.call), serving),
+    ),
+    Step(
+        "life.new_generation", "A new generation starts with no strike and no memory of a refused Apply.", "§9.2",
+        holds=implies(
+            ~restarting & device.next.isin(DeviceState.Recovering, DeviceState.Configuring),
+            (strikes.next == 0) & ~kv_short.next & (lost_slots.next == 0) & (lost_kv.next == 0),
+        ),
+    ),
+    Step(
+        "life.quarantine_ends", "A job leaves quarantine only after a reset was confirmed.", "§5.1-7", over=J,
+        holds=implies(
+            (job.state == JobState.Quarantined) & ~(job.state.next == JobState.Quarantined),
+            job.old & ~(device == DeviceState.Recovering),
+        ),
+    ),
+    Step(
+        "life.refused", "A refused Apply is remembered: nobody tries again at once.", "F31",
+        on=("admission.reserve.refused.*",), holds=kv_short.next,
+    ),
+    Step(
         "life.no_reset_when_closing", "Closing never starts a reset.", "FI13", on=("lifecycle.reset",),
         holds=shutdown == ShutdownState.Open,
     ),
@@ -322,7 +404,8 @@ LIFE: tuple[Property, ...] = (
     Invariant(
         "life.closed", "A closed executor has nothing in flight, no call, and every promise set.", "FI13",
         holds=implies(
-            closed, (lifecycle_call == LifecycleCall.Idle) & every(job, idle & (absent | ~pending) & ~past_admission)
+            closed, (lifecycle_call == LifecycleCall.Idle) & every(seq, seq.call == SequenceCall.Idle)
+            & every(job, idle & (absent | ~pending) & ~past_admission),
         ),
     ),
     Invariant(

@@ -86,7 +86,7 @@ NOTHING_TO_READ: Updates = {job.device_work: ite(touching, job.device_work, Work
 """The world's side of giving a job up: how its work ended is read by nobody any more."""
 
 GIVE_UP: Fires = {device: "fail", mode: "stop"}
-AT_THE_END: Updates = {rung: 0, recoveries: 0, strikes: 0, fallback: False, kv_short: False, bypassed: 0}
+AT_THE_END: Updates = {rung: 0, recoveries: 0, fallback: False}
 """What nobody reads once the device is Failed."""
 
 

@@ -291,7 +291,8 @@ RULES = (
     ),
     Rule(
         "lifecycle.answer", LIFECYCLE, _failed & ~(job.state == JobState.Absent) & pending, JOB, cites="§5.1-7",
-        fires={job.answer: "fail"}, about="a Failed executor keeps nobody waiting, whatever its calls do",
+        fires={job.state: "cancel", job.answer: "fail"},
+        about="a Failed executor keeps nobody waiting, whatever its calls do",
     ),
     Rule(
         "lifecycle.reap", LIFECYCLE, (job.state == JobState.Quarantined) & job.old & _confirmed & ~p.REUSES, JOB,

@@ -56,7 +56,8 @@ _live = [
 _more = [
     Run("exit short of KV", {**EXIT, "kv": 1}, about="two sequences compete for one unit"),
     Run(
-        "rebuild switching", {**REBUILD, **GOLDEN, "sequences": 1, "kv": 1, "faults": 1, "switches": 1, "strikes": 2},
+        "rebuild switching",
+        {**REBUILD, **GOLDEN, "sequences": 1, "kv": 1, "faults": 1, "switches": 1, "strikes_max": 2},
         about="planned model switches and rollbacks",
     ),
     Run(

@@ -11,9 +11,11 @@ from machines.job import JobState
 from machines.protocol import params as p
 from machines.protocol.actors import SUBMITTER
 from machines.protocol.common import (
+    AT_THE_END,
     DRAIN_ARTIFACT,
     DRAIN_DEVICE,
     DRAIN_LIFECYCLE,
+    GIVE_UP,
     JOB,
     LOSE_BOTH,
     QUARANTINE,
@@ -22,7 +24,6 @@ from machines.protocol.common import (
 from machines.protocol.effects import INFER, INFER_ERRORS, UNDO
 from machines.protocol.variables import (
     calls,
-    device,
     gone,
     idle,
     job,
@@ -105,7 +106,7 @@ RULES = (
     ),
     Rule(
         "submitter.infer.compatibility", SUBMITTER, _distrust, JOB, outcome=(INFER, ("compatibility",)), cites="§8",
-        fires={**_quarantine, device: "fail", mode: "stop"}, then=_in_doubt,
+        fires={**_quarantine, **GIVE_UP}, then={**_in_doubt, **AT_THE_END},
         about="driver or runtime do not fit: a human repairs, nothing is retried",
     ),
     Rule(
