@@ -1,0 +1,132 @@
+"""Bugs seeded into the protocol: each is refuted, with exactly the pinned shortest list of steps.
+
+The lists were read and judged by hand; they say how such a bug shows, so a change that alters one is to
+be looked at, not just pinned anew.
+"""
+
+from __future__ import annotations
+
+import pytest
+from attrs import evolve
+
+from checker import liveness
+from checker.explore import explore
+from checker.graph import from_python
+from checker.model import build
+from checker.result import Finding
+from machines.answer import ANSWER, AnswerState
+from machines.expr import all_of, negation_normal
+from machines.protocol import RULEBOOK
+from machines.protocol.effects import COMMIT
+from machines.protocol.runs import EXIT, ONE_JOB, SOUND
+from machines.protocol.variables import job, kv_free, on_device, own_seq
+from machines.rulebook import Rule, Rulebook
+from machines.sequence import SEQUENCE, SequenceState
+from machines.table import Entry
+
+READY = [
+    "client.arrive.prefill[0]", "lifecycle.configure", "lifecycle.configure.ok", "lifecycle.golden",
+    "lifecycle.golden.passed", "admission.reserve.prefill[0]",
+]  # fmt: skip
+PREPARED = [*READY, "admission.reserve.ok[0]", "admission.prepare[0]", "admission.prepare.ok[0]"]
+RUNNING = [*PREPARED, "submitter.infer[0]", "device.accept[0]", "submitter.infer.ok[0]"]
+WAITING = [*RUNNING, "completion.wait[0]"]
+
+
+def without(rule: Rule, *conjuncts: str) -> Rule:
+    """The rule with these conjuncts of its guard removed; each must be there."""
+    parts = negation_normal(rule.guard).conjuncts()
+    assert set(conjuncts) <= {str(c) for c in parts}
+    return evolve(rule, guard=all_of(*(c for c in parts if str(c) not in conjuncts)))
+
+
+def refutation(book: Rulebook, values: dict[str, int], prop: str) -> list[str]:
+    exploration = explore(build(book.scope({**values, **ONE_JOB})))
+    assert exploration.complete
+    assert prop in exploration.findings, sorted(exploration.findings)
+    return exploration.findings[prop].rules
+
+
+def test_the_protocol_itself_is_not_refuted() -> None:
+    for values in (EXIT, SOUND["rebuild-golden"]):
+        assert not explore(build(RULEBOOK.scope({**values, **ONE_JOB}))).findings
+
+
+def test_slot_freed_at_execution_timeout() -> None:
+    rule = RULEBOOK.rule("clock.execution")
+    fires = tuple((target, "done" if str(target) == "job.slot" else event) for target, event in rule.fires)
+    seeded = RULEBOOK.replace(evolve(rule, fires=fires))
+    assert refutation(seeded, EXIT, "I4.memory") == [*RUNNING, "clock.execution[0]"]
+
+
+def test_kv_committed_before_validation() -> None:
+    seeded = RULEBOOK.replace(
+        evolve(RULEBOOK.rule("completion.wait.ok"), begins=COMMIT),
+        drop=[r.id for r in RULEBOOK.rules if r.id.startswith("completion.convert.")],
+        effects=[e for e in RULEBOOK.effects if e.name != "convert"],
+    )
+    assert refutation(seeded, EXIT, "I6.commit") == [
+        *WAITING, "device.invalid[0]", "completion.wait.ok[0]", "completion.commit.ok[0]",
+    ]  # fmt: skip
+
+
+def test_answer_claimed_by_both_cancel_and_completion(monkeypatch: pytest.MonkeyPatch) -> None:
+    second = Entry("answer", AnswerState.Cancelled, "deliver", "goto", AnswerState.Ok)
+    monkeypatch.setitem(ANSWER.entries, (AnswerState.Cancelled, "deliver"), second)
+    seeded = RULEBOOK.replace(without(RULEBOOK.rule("completion.deliver"), "job.answer == Pending"))
+    assert refutation(seeded, EXIT, "answer.once") == [
+        *PREPARED, "submitter.infer[0]", "client.cancel[0]", "device.accept[0]", "submitter.infer.ok.stopped[0]",
+        "completion.wait[0]", "device.done[0]", "completion.wait.ok[0]", "completion.convert.valid[0]",
+        "completion.commit.ok[0]", "unwind.undo.ok[0]", "completion.deliver[0]",
+    ]  # fmt: skip
+
+
+def test_old_completion_updates_the_new_generation() -> None:
+    seeded = RULEBOOK.replace(
+        without(RULEBOOK.rule("completion.wait.ok"), "~job.old"),
+        evolve(RULEBOOK.rule("completion.wait.stale"), guard=~on_device),
+    )
+    assert refutation(seeded, SOUND["rebuild-golden"], "range") == [
+        *PREPARED, "submitter.infer[0]", "clock.stuck[0]", "device.accept[0]", "submitter.infer.ok[0]",
+        "completion.wait[0]", "clock.grace.recover", "device.done[0]", "completion.wait.ok[0]",
+    ]  # fmt: skip
+
+
+def test_submit_while_draining() -> None:
+    seeded = RULEBOOK.replace(without(RULEBOOK.rule("submitter.infer"), "device == Ready"))
+    assert refutation(seeded, EXIT, "submit.serving") == [
+        *READY, "admission.reserve.ok[0]", "admission.prepare[0]", "clock.stuck[0]", "admission.prepare.ok[0]",
+        "submitter.infer[0]",
+    ]  # fmt: skip
+
+
+def test_sequence_of_an_older_generation_continued(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = Entry("sequence", SequenceState.Lost, "extend", "goto", SequenceState.Busy)
+    monkeypatch.setitem(SEQUENCE.entries, (SequenceState.Lost, "extend"), lost)
+    rule = without(RULEBOOK.rule("admission.reserve.extend"), "seq.record == Live")
+    usable = own_seq.record.isin(SequenceState.Live, SequenceState.Lost)
+    seeded = RULEBOOK.replace(evolve(rule, guard=rule.guard & usable & (kv_free > 0)))
+    assert refutation(seeded, SOUND["rebuild-golden"], "kv.submit") == [
+        *READY, "clock.stuck[0]", "admission.reserve.ok[0]", "clock.grace.recover", "admission.gone[0]",
+        "lifecycle.reset", "lifecycle.reset.ok", "lifecycle.configure", "lifecycle.configure.ok", "lifecycle.golden",
+        "lifecycle.golden.passed", "records.forget[0]", "client.arrive.extend[0]", "admission.reserve.extend[0]",
+        "admission.reserve.ok[0]", "admission.prepare[0]", "admission.prepare.ok[0]", "submitter.infer[0]",
+    ]  # fmt: skip
+
+
+def test_promise_never_answered_when_the_device_hangs() -> None:
+    """Without the execution deadline (and the request's own): the device keeps the job, and so does everybody."""
+    left_out = ("clock.execution", "clock.request")
+    model = build(RULEBOOK.scope({**EXIT, **ONE_JOB}, left_out))
+    finding = liveness.check(from_python(model))["live.answered"]
+    assert isinstance(finding, Finding)
+    assert finding.rules == WAITING
+    assert finding.loop == len(WAITING), "nothing fair is enabled there: it stays so for ever"
+    whole = build(RULEBOOK.scope({**EXIT, **ONE_JOB}))
+    assert liveness.check(from_python(whole))["live.answered"] is None
+
+
+def test_guards_of_seeds_are_named_as_they_stand() -> None:
+    with pytest.raises(AssertionError):
+        without(RULEBOOK.rule("submitter.infer"), "no such conjunct")
+    assert str(job.answer == AnswerState.Pending) == "job.answer == Pending"
