@@ -29,7 +29,7 @@ from checker.graph import Array
 from checker.model import Model, build, with_rule
 from checker.native import Program
 from checker.result import ILLEGAL, Exploration, Finding, Limits
-from machines.expr import all_of, negation_normal
+from machines.expr import all_of
 from machines.rulebook import Rule, Rulebook, Step
 from machines.table import RulebookError
 
@@ -74,7 +74,7 @@ def mutants_of(book: Rulebook) -> list[Mutant]:
 
 
 def _mutants_of_rule(rule: Rule) -> Iterator[Mutant]:
-    conjuncts = negation_normal(rule.guard).conjuncts()
+    conjuncts = rule.guard.conjuncts()
     for n, conjunct in enumerate(conjuncts):
         if conjunct.variables():
             rest = all_of(*conjuncts[:n], *conjuncts[n + 1 :])

@@ -95,7 +95,7 @@ class Expr:
         return any_of(self, other)
 
     def __invert__(self) -> Expr:
-        return Expr("not", (self,))
+        return _negation(self)
 
     def __bool__(self) -> bool:
         raise ExprError(
@@ -203,14 +203,17 @@ def any_of(*parts: Value) -> Expr:
     return FALSE if not flat else flat[0] if len(flat) == 1 else Expr("or", tuple(flat))
 
 
-def negation_normal(e: Expr, negated: bool = False) -> Expr:
-    """The same value with every ``~`` pushed down to comparisons, so that all conjuncts lie open."""
-    if e.op == "not":
-        return negation_normal(e.args[0], not negated)
-    if e.op in ("and", "or"):
-        parts = [negation_normal(a, negated) for a in e.args]
-        return all_of(*parts) if (e.op == "and") != negated else any_of(*parts)
-    return ~e if negated else e
+def _negation(e: Expr) -> Expr:
+    """The negation, pushed down to comparisons, so that every conjunct of a guard lies open."""
+    match e.op:
+        case "not":
+            return e.args[0]  # type: ignore[no-any-return]
+        case "and":
+            return any_of(*(_negation(a) for a in e.args))
+        case "or":
+            return all_of(*(_negation(a) for a in e.args))
+        case _:
+            return Expr("not", (e,))
 
 
 def ite(test: Expr, then: Value, otherwise: Value) -> Expr:
