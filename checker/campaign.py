@@ -32,6 +32,7 @@ from checker.result import Exploration, Finding, Progress, ProgressCallback, Ver
 from machines.rulebook import LeadsTo, Property, Rulebook, Run
 
 TIERS = ("fast", "nightly")
+NAMED_RUNS = 4  # a note names no more runs than that
 
 
 class SelectionError(ValueError):
@@ -254,13 +255,13 @@ def _refuted_by(result: RunResult, prop: Property) -> bool:
 def _over_runs(prop: Property, runs: Mapping[Judgement, list[str]], selection: Selection) -> tuple[Judgement, str]:
     """One judgement from those of the runs that are to be PROVED."""
     if runs[Judgement.REFUTED]:
-        return Judgement.REFUTED, f"in {', '.join(runs[Judgement.REFUTED])}"
+        return Judgement.REFUTED, f"in {_some(runs[Judgement.REFUTED])}"
     if runs[Judgement.UNDETERMINED] and not (prop.kind == "sometimes" and runs[Judgement.PROVED]):
         return Judgement.UNDETERMINED, ""
     if runs[Judgement.PROVED]:
         return Judgement.PROVED, ""
     if runs[Judgement.NOT_REACHED]:
-        where = ", ".join(runs[Judgement.NOT_REACHED])
+        where = _some(runs[Judgement.NOT_REACHED])
         judgement = Judgement.UNDETERMINED if selection is Selection.PART else Judgement.REFUTED
         return judgement, f"reached in no state of {where}"
     if runs[Judgement.VACUOUS]:
@@ -272,6 +273,12 @@ def _over_runs(prop: Property, runs: Mapping[Judgement, list[str]], selection: S
     if selection is Selection.ALL:
         return Judgement.UNDETERMINED, "applies to no run"
     return Judgement.NOT_APPLICABLE, ""
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    more = len(names) - NAMED_RUNS
+    return ", ".join(names[:NAMED_RUNS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _coverage(campaign: Campaign) -> Coverage:

@@ -12,6 +12,7 @@ import click
 from checker.campaign import Campaign, RunResult, Selection, Summary
 from checker.judge import Judgement, kind_of
 from checker.result import Finding, Verdict
+from machines.expr import Param
 from machines.rulebook import Rulebook, Run
 
 JSON_FORMAT = 1  # raised when the meaning of a key changes
@@ -44,12 +45,11 @@ def _heading(campaign: Campaign) -> str:
 def _runs(campaign: Campaign) -> str:
     head = ("run", "verdict", "states", "transitions", "depth", "seconds", "engine", "scope")
     rows = [_run_row(campaign.plan.book, r) for r in campaign.results]
-    return _columns(head, rows, right={2, 3, 4, 5})
+    return _columns(head, rows, right={2, 3, 4, 5}, last_width=_terminal_width())
 
 
 def _run_row(book: Rulebook, r: RunResult) -> tuple[str, ...]:
     e = r.exploration
-    scope = "" if not r.run.values else scope_text(book, r.run)
     return (
         r.run.name,
         _run_verdict(r),
@@ -58,7 +58,7 @@ def _run_row(book: Rulebook, r: RunResult) -> tuple[str, ...]:
         str(e.depth),
         f"{e.seconds:.2f}",
         e.engine,
-        scope,
+        scope_text(book, r.run),
     )
 
 
@@ -71,10 +71,14 @@ def _run_verdict(r: RunResult) -> str:
 
 
 def scope_text(book: Rulebook, run: Run) -> str:
-    """The values of a run that differ from the defaults, and what it leaves out."""
-    params = {p.name: p for p in book.params}
-    shown = [f"{k}={params[k].show(int(v))}" for k, v in run.values.items()]
+    """The values of a run that differ from the defaults (a fact that holds: its name alone), and what it leaves out."""
+    shown = [_value_text(p, run.values[p.name]) for p in book.params if run.values.get(p.name, p.default) != p.default]
     return " ".join([*shown, *(f"without {p}" for p in run.without)])
+
+
+def _value_text(param: Param, value: int) -> str:
+    is_fact = (param.lo, param.hi) == (0, 1) and param.choices is None and value == 1
+    return param.name if is_fact else f"{param.name}={param.show(value)}"
 
 
 def _counterexamples(r: RunResult) -> Iterable[str]:
@@ -205,7 +209,7 @@ def listing(book: Rulebook) -> str:
     """Runs, parameters and properties, without running anything."""
     runs = [
         (r.name, r.tier, r.expect + (f" by {r.by}" if r.by else ""), "yes" if r.liveness else "no",
-         scope_text(book, r), r.about)
+         r.about, scope_text(book, r))
         for r in book.runs
     ]  # fmt: skip
     params = [
@@ -218,7 +222,7 @@ def listing(book: Rulebook) -> str:
     return "\n\n".join(
         [
             f"{click.style(book.name, bold=True)}: {book.about}",
-            _columns(("run", "tier", "expect", "liveness", "scope", "about"), runs, set(), width),
+            _columns(("run", "tier", "expect", "liveness", "about", "scope"), runs, set(), width),
             _columns(("parameter", "kind", "default", "allowed", "about"), params, set(), width),
             _columns(("property", "§", "kind", "sentence"), props, set(), width),
         ]
