@@ -1,14 +1,16 @@
 """A model as C source: how its states are packed, and its rules and properties as functions over packed states.
 
 Theory. Each slot gets as many bits as its highest value needs, in one 64-bit word of the state's Key; the top bit of
-word 0 is always set (an all-zero Key means "empty" to search.c). A rule instance becomes one block: its guard, its table
-steps, its updates with their range checks, the successor (the Key with the written fields replaced), the step
+word 0 is always set (an all-zero Key means "empty" to search.c). A rule instance becomes one block: its guard, its
+table steps, its updates with their range checks, the successor (the Key with the written fields replaced), the step
 properties, `emit`. The blocks stand in the order of the instances, because the order of discovery is part of what both
 engines agree on.
 
 A *unit* is a piece of code that may differ between variants of one model: the block of an instance, the check of one
-pending return. Its *alternatives* are functions of their own; `chosen[unit]` says at run time which one speaks. So
-hundreds of mutants of one model cost one compilation.
+pending return. It is a `Block`: a test, and what to do where the test holds. The tests of all units stand one after
+another; each body is a function of its own (compilers take long over long functions). A unit's *alternatives* are more
+such functions; `chosen[unit]` says at run time which one speaks. So hundreds of mutants of one model cost one
+compilation. Inside a body, what the guard implies is used to say less (`simplify`).
 """
 
 from __future__ import annotations
@@ -19,11 +21,12 @@ from typing import TypeVar
 
 from attrs import evolve, frozen
 
-from checker.model import Instance, Model, Pending, Slot
+from checker.model import Instance, Model, Pending, Slot, TableStep
 from checker.result import DEADLOCK, ILLEGAL, RANGE, RECEPTIVE
+from checker.simplify import Known, always, simplify
 from machines.expr import Expr, to_c
 
-__all__ = ["CodegenError", "Field", "Layout", "Variant", "property_ids", "source"]
+__all__ = ["CodegenError", "Field", "Layout", "NativeError", "Variant", "property_ids", "source"]
 
 WORD_BITS = 64
 HIGHEST_VALUE = 65535
@@ -34,7 +37,11 @@ Variant = Mapping[int, Instance] | Model
 """What differs: instances by number; or a whole model with the same slots and instances."""
 
 
-class CodegenError(ValueError):
+class NativeError(RuntimeError):
+    """The C engine could not do its work: one line."""
+
+
+class CodegenError(NativeError):
     """The model cannot be written in C: one line saying what, where, and what is allowed."""
 
 
@@ -108,6 +115,14 @@ def sometimes_ids(model: Model) -> tuple[str, ...]:
     return tuple(g.prop.id for g in model.sometimes)
 
 
+@frozen
+class Block:
+    """One unit of code, or an alternative of one: C text over Key `s`."""
+
+    test: str
+    body: str
+
+
 # -- the program --------------------------------------------------------------------------------------------------
 def source(model: Model, variants: Sequence[Variant] = ()) -> str:
     """The whole program: the model's constants, search.c, the model's rules and properties."""
@@ -145,12 +160,17 @@ class _Printer:
         self.layout = Layout.of(model.slots)
         self.props = {name: n for n, name in enumerate(property_ids(model))}
         self.constants: dict[str, str] = {}  # text of a table -> its name
+        self.bodies: dict[str, str] = {}  # what an instance does when its guard holds -> the function's name
 
     def program(self, fixed: str) -> str:
         units = self._units()
-        rules = [*self._alternatives(units), *self._judge(units), *self._fire(units), *self._legal_end()]
+        rules = [*self._functions(units), *self._judge(units), *self._fire(units), *self._legal_end()]
         tables = [f"static const int {name}[] = {text};" for text, name in self.constants.items()]
-        return "\n".join([*self._header(len(units)), fixed, *tables, *rules, *self._choose(units)]) + "\n"
+        # A function per body: compilers take more than linear time for one function with everything in it.
+        bodies = [
+            f"static void __attribute__((noinline)) {name}(const Key s) {text}" for text, name in self.bodies.items()
+        ]
+        return "\n".join([*self._header(len(units)), fixed, *tables, *bodies, *rules, *self._choose(units)]) + "\n"
 
     def _header(self, units: int) -> list[str]:
         fields = self.layout.fields
@@ -162,6 +182,7 @@ class _Printer:
         return [
             f"/* Generated from rulebook {_comment(self.model.rulebook.name)}. Do not edit. */",
             "#define _GNU_SOURCE",
+            "#define BODY static __attribute__((noinline))",
             *(f"#include <{h}>" for h in ("stdint.h", "stdio.h", "stdlib.h", "string.h", "time.h", "sys/mman.h")),
             *(
                 f"#define {name} {value}"
@@ -187,47 +208,51 @@ class _Printer:
         ]
 
     # -- units and their alternatives ---------------------------------------------------------------------------
-    def _units(self) -> list[list[str]]:
-        """For each unit (instances, then pending returns) the distinct texts; the model's own first."""
-        units: list[list[str]] = []
+    def _units(self) -> list[list[Block]]:
+        """For each unit (instances, then pending returns) the distinct blocks; the model's own first."""
+        units: list[list[Block]] = []
         for n, inst in enumerate(self.model.instances):
-            versions = [inst, *(v.instances[n] for v in self.variants)]
-            units.append(list(dict.fromkeys(self._instance(v) for v in _by_identity(versions))))
+            instances = _by_identity([inst, *(v.instances[n] for v in self.variants)])
+            units.append(list(dict.fromkeys(self._instance(v) for v in instances)))
         for n, pending in enumerate(self.model.pending):
-            others = [pending, *(v.pending[n] for v in self.variants)]
-            units.append(list(dict.fromkeys(self._pending(n, p) for p in _by_identity(others))))
+            returns = _by_identity([pending, *(v.pending[n] for v in self.variants)])
+            units.append(list(dict.fromkeys(self._pending(n, p) for p in returns)))
         return units
 
-    def _alternatives(self, units: list[list[str]]) -> list[str]:
+    def _functions(self, units: list[list[Block]]) -> list[str]:
+        """Each block's body as a function. Alternatives test for themselves."""
         out = []
-        for u, texts in enumerate(units):
-            for k, text in enumerate(texts[1:], 1):
-                out += [f"static void __attribute__((noinline)) unit_{u}_{k}(const Key s) {{", text, "}"]
-            if len(texts) > 1:
-                names = ", ".join(["NULL", *(f"unit_{u}_{k}" for k in range(1, len(texts)))])
+        for u, blocks in enumerate(units):
+            for k, block in enumerate(blocks):
+                test = f"    if (!{block.test}) return;\n" if k else ""
+                out.append(f"BODY void unit_{u}_{k}(const Key s) {{\n{test}{block.body}\n}}")
+            if len(blocks) > 1:
+                names = ", ".join(f"unit_{u}_{k}" for k in range(len(blocks)))
                 out.append(f"static void (*const unit_{u}[])(const Key) = {{{names}}};")
         return out
 
-    def _choose(self, units: list[list[str]]) -> list[str]:
+    def _call(self, unit: int, blocks: list[Block]) -> str:
+        own = f"if ({blocks[0].test}) unit_{unit}_0(s);"
+        if len(blocks) == 1:
+            return f"    {own}"
+        return f"    if (chosen[{unit}]) unit_{unit}[chosen[{unit}]](s); else {own}"
+
+    def _choose(self, units: list[list[Block]]) -> list[str]:
         """`choose(variant)`: 0 is the model itself, k + 1 its k-th variant."""
         out = ["static void choose(unsigned variant) {", "    switch (variant) {"]
         for k, variant in enumerate(self.variants, 1):
-            changed = []
-            for n, (own, inst) in enumerate(zip(self.model.instances, variant.instances, strict=True)):
-                if inst is not own:
-                    changed.append((n, units[n].index(self._instance(inst))))
-            for n, (old, pending) in enumerate(zip(self.model.pending, variant.pending, strict=True)):
-                u = len(self.model.instances) + n
-                if pending is not old:
-                    changed.append((u, units[u].index(self._pending(n, pending))))
-            sets = " ".join(f"chosen[{u}] = {a};" for u, a in changed if a)
+            blocks = {
+                n: self._instance(inst)
+                for n, (own, inst) in enumerate(zip(self.model.instances, variant.instances, strict=True))
+                if inst is not own
+            } | {
+                len(self.model.instances) + n: self._pending(n, pending)
+                for n, (own, pending) in enumerate(zip(self.model.pending, variant.pending, strict=True))
+                if pending is not own
+            }
+            sets = " ".join(f"chosen[{u}] = {units[u].index(block)};" for u, block in blocks.items())
             out.append(f"    case {k}: {sets} break;")
         return [*out, "    }", "}"]
-
-    def _speak(self, unit: int, texts: list[str]) -> list[str]:
-        if len(texts) == 1:
-            return [texts[0]]
-        return [f"    if (chosen[{unit}]) unit_{unit}[chosen[{unit}]](s); else {{", texts[0], "    }"]
 
     # -- states -------------------------------------------------------------------------------------------------
     def _text(self, e: Expr, after: Mapping[int, str] | None = None) -> str:
@@ -238,7 +263,7 @@ class _Printer:
 
         return to_c(e, slot)
 
-    def _judge(self, units: list[list[str]]) -> list[str]:
+    def _judge(self, units: list[list[Block]]) -> list[str]:
         out = ["static void judge(const Key s) {"]
         for n, g in enumerate(self.model.invariants):
             prop = self.props[g.prop.id]
@@ -247,110 +272,119 @@ class _Printer:
             )
         for n in range(len(self.model.pending)):
             unit = len(self.model.instances) + n
-            out += self._speak(unit, units[unit])
+            out.append(self._call(unit, units[unit]))
         for n, g in enumerate(self.model.sometimes):
             out.append(f"    if (!seen[{n}] && {self._text(g.holds)}) seen[{n}] = 1;")
         return [*out, "}"]
 
-    def _pending(self, number: int, pending: Pending) -> str:
+    def _pending(self, number: int, pending: Pending) -> Block:
         takers = " + ".join(f"({self._text(t)} ? 1 : 0)" for t in pending.takers) or "0"
-        return (
-            f"    if ({self._text(pending.when)}) {{ const int n = {takers}; "
-            f"if (n != 1) found(P_RECEPTIVE, K_RECEPTIVE, {number}, n, NO_INSTANCE, NULL, NULL, 0); }}"
+        return Block(
+            self._text(pending.when),
+            f"    const int n = {takers}; "
+            f"if (n != 1) found(P_RECEPTIVE, K_RECEPTIVE, {number}, n, NO_INSTANCE, NULL, NULL, 0);",
         )
 
     def _legal_end(self) -> list[str]:
         return [f"static int legal_end(const Key s) {{ return {self._text(self.model.legal_end)} ? 1 : 0; }}"]
 
     # -- steps --------------------------------------------------------------------------------------------------
-    def _fire(self, units: list[list[str]]) -> list[str]:
+    def _fire(self, units: list[list[Block]]) -> list[str]:
         out = ["static void fire(const Key s) {"]
-        for n in range(len(self.model.instances)):
-            out += self._speak(n, units[n])
+        out += [self._call(n, units[n]) for n in range(len(self.model.instances))]
         return [*out, "}"]
 
     def _table(self, values: tuple[int, ...]) -> str:
         text = "{" + ", ".join(map(str, values)) + "}"
         return self.constants.setdefault(text, f"TABLE_{len(self.constants)}")
 
-    def _instance(self, inst: Instance) -> str:
-        """The block of one instance. `x<slot>` is a machine's next state, `t<slot>` a variable's next value."""
-        out = [f"    if ({self._text(inst.guard)}) do {{ /* {_comment(inst.name)} */"]
-        for step in inst.steps:
-            out.append(f"        const int x{step.slot} = {self._table(step.targets)}[{self.layout.read(step.slot)}];")
-        rejected = [f"x{s.slot} == -2" for s in inst.steps if -2 in s.targets]
-        if rejected:
-            out.append(f"        if ({' || '.join(rejected)}) break;")
-        out.append(f"        transitions++; fired[{inst.number}]++;")
-        out += self._cells(inst)
-        out += self._illegal(inst)
-        out += [f"        const int t{slot} = {self._text(value)};" for slot, value in inst.updates]
-        out += self._ranges(inst)
-        out += self._successor(inst)
-        after = {s.slot: f"x{s.slot}" for s in inst.steps} | {slot: f"t{slot}" for slot, _ in inst.updates}
-        for n, g in enumerate(self.model.steps):
-            if g.prop.about_rule(inst.rule.id):  # type: ignore[attr-defined]
-                out.append(
-                    f"        if (!{self._text(g.holds, after)}) "
-                    f"found({self.props[g.prop.id]}, K_STEP, {n}, 0, {inst.number}, &t, NULL, 0);"
-                )
-        return "\n".join([*out, f"        emit(t, {inst.number});", "    } while (0);"])
+    def _instance(self, inst: Instance) -> Block:
+        """`x<slot>` is a machine's next state, `t<slot>` a variable's next value."""
+        known = Known.of(self.model, inst)
+        meets = {s.slot: {s.targets[v] for v in known.now.get(s.slot, range(len(s.targets)))} for s in inst.steps}
+        suspects = [(k, s) for k, s in enumerate(inst.steps) if -1 in meets[s.slot]]
+        updates = [(slot, simplify(value, known)) for slot, value in inst.updates]
+        written = {s.slot: f"x{s.slot}" for s in inst.steps} | {slot: f"t{slot}" for slot, _ in updates}
+        out = [f"    const int x{s.slot} = {self._table(s.targets)}[{self.layout.read(s.slot)}];" for s in inst.steps]
+        out += self._rejects([s for s in inst.steps if -2 in meets[s.slot]])
+        out.append(f"    transitions++; fired[{inst.number}]++; /* {_comment(inst.name)} */")
+        out += [self._cell(s, f"x{s.slot} >= 0" if -1 in meets[s.slot] else "") for s in inst.steps]
+        out += self._illegal(inst, suspects)
+        out += [f"    const int t{slot} = {self._text(value)};" for slot, value in updates]
+        for slot, value in updates:
+            if not self._stays(slot, value, known):
+                out += self._range(inst, slot, written)
+        out += self._successor(written)
+        out += self._step_properties(inst, known, written)
+        return Block(self._text(inst.guard), "\n".join([*out, f"    emit(t, {inst.number});"]))
 
-    def _cells(self, inst: Instance) -> list[str]:
-        out = []
-        for step in inst.steps:
-            test = f"if (x{step.slot} >= 0) " if -1 in step.targets else ""
-            out.append(f"        {test}cell_used[{self._table(step.cells)}[{self.layout.read(step.slot)}]] = 1;")
-        return out
+    def _rejects(self, steps: list[TableStep]) -> list[str]:
+        """The cell that rejects was used, though nothing happens."""
+        if not steps:
+            return []
+        cells = [self._cell(s, f"x{s.slot} == -2") for s in steps]
+        return [*cells, f"    if ({' || '.join(f'x{s.slot} == -2' for s in steps)}) return;"]
 
-    def _illegal(self, inst: Instance) -> list[str]:
+    def _cell(self, step: TableStep, test: str) -> str:
+        """Mark the cell that the step meets in this state as used."""
+        condition = f"if ({test}) " if test else ""
+        return f"    {condition}cell_used[{self._table(step.cells)}[{self.layout.read(step.slot)}]] = 1;"
+
+    def _stays(self, slot: int, value: Expr, known: Known) -> bool:
+        """Whether a new value is in range for certain."""
+        return always((value >= 0) & (value <= self.model.slots[slot].hi), self.model, known)
+
+    def _illegal(self, inst: Instance, suspects: list[tuple[int, TableStep]]) -> list[str]:
         """An impossible event: the state after shows the machines that did move; the first that did not is named."""
-        suspects = [(k, s) for k, s in enumerate(inst.steps) if -1 in s.targets]
         if not suspects:
             return []
-        moved = ", ".join(
-            f"{s.slot}, x{s.slot} < 0 ? {self.layout.read(s.slot)} : x{s.slot}" for s in inst.steps
-        )
+        moved = ", ".join(f"{s.slot}, x{s.slot} < 0 ? {self.layout.read(s.slot)} : x{s.slot}" for s in inst.steps)
         which = "".join(f"x{s.slot} < 0 ? {k} : " for k, s in suspects[:-1]) + str(suspects[-1][0])
         value = "".join(f"x{s.slot} < 0 ? {self.layout.read(s.slot)} : " for _, s in suspects[:-1])
         value += self.layout.read(suspects[-1][1].slot)
+        many = len(inst.steps)
         return [
-            f"        if ({' || '.join(f'x{s.slot} < 0' for _, s in suspects)}) {{",
-            f"            const int changes[] = {{{moved}}};",
-            f"            found(P_ILLEGAL, K_ILLEGAL, {which}, {value}, {inst.number}, &s, changes, "
-            f"{len(inst.steps)});",
-            "            break;",
-            "        }",
+            f"    if ({' || '.join(f'x{s.slot} < 0' for _, s in suspects)}) {{",
+            f"        const int changes[] = {{{moved}}};",
+            f"        found(P_ILLEGAL, K_ILLEGAL, {which}, {value}, {inst.number}, &s, changes, {many});",
+            "        return;",
+            "    }",
         ]
 
-    def _ranges(self, inst: Instance) -> list[str]:
+    def _range(self, inst: Instance, slot: int, written: Mapping[int, str]) -> list[str]:
         """A value outside its range: the first one is named; the state after shows all written values."""
-        written = [(s.slot, f"x{s.slot}") for s in inst.steps] + [(slot, f"t{slot}") for slot, _ in inst.updates]
-        out = []
-        for slot, value in inst.updates:
-            hi = self.model.slots[slot].hi
-            if value.is_const and 0 <= value.value <= hi:
-                continue
-            changes = ", ".join(f"{n}, {name}" for n, name in written)
-            out += [
-                f"        if (t{slot} < 0 || t{slot} > {hi}) {{",
-                f"            const int changes[] = {{{changes}}};",
-                f"            found(P_RANGE, K_RANGE, {slot}, t{slot}, {inst.number}, &s, changes, {len(written)});",
-                "            break;",
-                "        }",
-            ]
-        return out
+        changes = ", ".join(f"{n}, {name}" for n, name in written.items())
+        return [
+            f"    if (t{slot} < 0 || t{slot} > {self.model.slots[slot].hi}) {{",
+            f"        const int changes[] = {{{changes}}};",
+            f"        found(P_RANGE, K_RANGE, {slot}, t{slot}, {inst.number}, &s, changes, {len(written)});",
+            "        return;",
+            "    }",
+        ]
 
-    def _successor(self, inst: Instance) -> list[str]:
-        written = [(s.slot, f"x{s.slot}") for s in inst.steps] + [(slot, f"t{slot}") for slot, _ in inst.updates]
-        out = ["        Key t = s;"]
+    def _successor(self, written: Mapping[int, str]) -> list[str]:
+        out = ["    Key t = s;"]
         for word in range(self.layout.words):
-            here = [(self.layout.fields[slot], name) for slot, name in written]
+            here = [(self.layout.fields[slot], name) for slot, name in written.items()]
             here = [(f, name) for f, name in here if f.word == word and f.bits]
             if here:
                 mask = sum(f.mask << f.shift for f, _ in here)
                 parts = " | ".join(f"(uint64_t){name} << {f.shift}" for f, name in here)
-                out.append(f"        t.word[{word}] = (s.word[{word}] & ~{mask:#x}ull) | {parts};")
+                out.append(f"    t.word[{word}] = (s.word[{word}] & ~{mask:#x}ull) | {parts};")
+        return out
+
+    def _step_properties(self, inst: Instance, known: Known, written: Mapping[int, str]) -> list[str]:
+        """Those that are not true of every step of this instance."""
+        out = []
+        for n, g in enumerate(self.model.steps):
+            if not g.prop.about_rule(inst.rule.id):  # type: ignore[attr-defined]
+                continue
+            holds = simplify(g.holds, known)
+            if not always(holds, self.model, known):
+                prop = self.props[g.prop.id]
+                out.append(
+                    f"    if (!{self._text(holds, written)}) found({prop}, K_STEP, {n}, 0, {inst.number}, &t, NULL, 0);"
+                )
         return out
 
 

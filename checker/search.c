@@ -188,7 +188,7 @@ static void write_edge(uint32_t source, uint32_t target, uint16_t instance) {
         die("cannot write the graph's edges: is the disk full?");
 }
 
-static inline void settle(const struct successor *x) {
+BODY void settle(const struct successor *x) {
     uint64_t i = place_of(x->hash);
     const uint64_t mask = ((uint64_t)1 << table_bits) - 1;
     for (; !is_empty(&table[i]); i = (i + 1) & mask)
@@ -225,7 +225,7 @@ static void settle_all(void) {
 }
 
 /* A successor of the state that is being expanded. */
-static inline void emit(const Key key, unsigned instance) {
+BODY void emit(const Key key, unsigned instance) {
     if (ring_end - ring_first == RING) settle(&ring[ring_first++ & (RING - 1)]);
     struct successor *x = &ring[ring_end++ & (RING - 1)];
     x->key = key;

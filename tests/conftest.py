@@ -1,0 +1,16 @@
+"""What every test shares: compiled programs are kept apart from the user's own cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _cache_of_the_tests(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Programs compiled by tests go to pytest's cache, so that a second run does not compile them again."""
+    cache = getattr(request.config, "cache", None)  # absent under `-p no:cacheprovider`
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(cache.mkdir("programs") if cache else tmp_path_factory.mktemp("programs")))
+        yield
