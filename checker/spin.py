@@ -28,11 +28,10 @@ class SpinRun:
     search ended there). states_mb, hash_mb: what it says it used for the states, and for the table of pointers to them;
     its stack is not in either."""
 
+    version: str
     states: int
     transitions: int
     refuted: str
-    seconds: float
-    compile_seconds: float
     states_mb: float
     hash_mb: float
 
@@ -61,20 +60,21 @@ class SpinProgram:
 
     def run(self, depth_max: int, hash_bits: int = 24) -> SpinRun:
         """Search. depth_max: the longest path it may walk (the number of states is always enough)."""
-        started = time.monotonic()
-        out = self._call(["./pan", "-E", "-n", f"-m{depth_max}", f"-w{hash_bits}"])
-        seconds = time.monotonic() - started
+        depth = (
+            depth_max + 2
+        )  # SPIN also counts the step that leads back to a known state, and the one before the first
+        out = self._call(["./pan", "-E", "-n", f"-m{depth}", f"-w{hash_bits}"])
         failed = re.search(r"assertion violated \(0==(\d+)\)", out)
         if "max search depth too small" in out:
             raise SpinError(f"SPIN did not finish: a path is longer than {depth_max} steps")
         if "Search not completed" in out and not failed:
             raise SpinError("SPIN did not finish: " + next(line for line in out.splitlines() if "pan:" in line))
+        version = re.search(r"Spin Version (\S+)", out)
         return SpinRun(
+            version=version[1] if version else "?",
             states=int(_number(r"(\S+) states, stored", out)),
             transitions=int(_number(r"(\S+) transitions", out)),
             refuted=self._properties[int(failed[1])] if failed else "",
-            seconds=seconds,
-            compile_seconds=self.compile_seconds,
             states_mb=_number(r"(\S+)\s+actual memory usage for states", out),
             hash_mb=_number(r"(\S+)\s+memory used for hash table", out),
         )

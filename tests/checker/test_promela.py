@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, event, given, settings
+from hypothesis import HealthCheck, Phase, assume, event, given, settings
 
 from checker.explore import explore
 from checker.graph import from_edges
@@ -24,23 +22,11 @@ from examples.two_phase_commit import Manager, rm
 from machines.expr import Domain, Expr
 from machines.protocol import RULEBOOK as PROTOCOL
 from machines.rulebook import Actor, Rule, Rulebook, variable
-from tests.checker.strategies import rulebooks
+from tests.checker.second_opinion import spin_or_skip
+from tests.checker.strategies import Drawn, rulebooks
 
 QUICK_COMPILE = ("gcc", "-O0", "-w", "-DSAFETY", "-DNOREDUCE")
 SMALL = Limits(states=2000)
-
-
-def spin_or_skip(environ: Mapping[str, str], which: Callable[[str], str | None]) -> None:
-    """Where SPIN is demanded, its absence is a failure, not a skipped test."""
-    if which("spin") is None:
-        if environ.get("CALEXEC_REQUIRE_SPIN") == "1":
-            pytest.fail("CALEXEC_REQUIRE_SPIN=1, but `spin` is not on PATH")
-        pytest.skip("`spin` is not on PATH (system package `spin`)")
-
-
-@pytest.fixture
-def spin() -> None:
-    spin_or_skip(os.environ, shutil.which)
 
 
 def test_a_missing_spin_fails_where_it_is_demanded() -> None:
@@ -176,9 +162,9 @@ def test_an_unknown_property_is_named() -> None:
 # -- random rulebooks -------------------------------------------------------------------------------------------------
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(rulebooks())
-def test_the_exported_expressions_do_what_the_engine_does(rulebook: Rulebook) -> None:
+def test_the_exported_expressions_do_what_the_engine_does(drawn: Drawn) -> None:
     """Without SPIN: every guard, every written value and every violation, over all reachable states."""
-    model = build(rulebook.scope())
+    model = build(drawn.book.scope())
     edges, order = [], []
     result = explore(model, limits=SMALL, graph=edges, order=order)
     assume(result.complete)
@@ -198,11 +184,17 @@ def test_the_exported_expressions_do_what_the_engine_does(rulebook: Rulebook) ->
     assert violated == set(result.findings)
 
 
-@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=12,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.generate],  # shrinking would compile hundreds of programs
+    suppress_health_check=list(HealthCheck),
+)
 @given(rulebooks())
-def test_spin_agrees_on_random_rulebooks(rulebook: Rulebook) -> None:
-    spin_or_skip(os.environ, shutil.which)
-    model = build(rulebook.scope())
+def test_spin_agrees_on_random_rulebooks(spin: None, drawn: Drawn) -> None:
+    model = build(drawn.book.scope())
     ours = explore(model, limits=SMALL)
     assume(ours.complete and ours.states > 3)
     with SpinProgram(model, compile_command=QUICK_COMPILE) as program:
