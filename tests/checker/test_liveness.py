@@ -264,9 +264,7 @@ def random_book(
     """States 0..SIZE-1, and one rule per edge (source, target, actor)."""
     at = variable("at", Domain(SIZE - 1))
     actors = [Actor(f"a{k}", environment=not f) for k, f in enumerate(fair)]
-    rules = [
-        Rule(f"e{n}.go", actors[k], at.ref == s, then={at.ref: t}) for n, (s, t, k) in enumerate(edges)
-    ]
+    rules = [Rule(f"e{n}.go", actors[k], at.ref == s, then={at.ref: t}) for n, (s, t, k) in enumerate(edges)]
     goal = LeadsTo("g", "random", when=_is_one_of(at.ref, when), then=_is_one_of(at.ref, then))
     return book([at], rules, goal)
 
