@@ -17,11 +17,11 @@ check-states: $(READY)  ## prove the executor's protocol (ARGS="--run 'exit-*'",
 	$(BIN)/check-states $(ARGS)
 
 test: lint  ## ruff, mypy, and the fast tests
-	$(BIN)/python -X dev -m pytest -m "not nightly" $(ARGS)
+	$(BIN)/python -X dev -W error -m pytest -m "not nightly" $(ARGS)
 
 nightly: lint  ## every run of the campaign, and every test
 	$(BIN)/check-states --tier nightly
-	$(BIN)/python -X dev -m pytest -m "nightly or not nightly"
+	$(BIN)/python -X dev -W error -m pytest -m "nightly or not nightly"
 
 diagrams: $(READY)  ## draw the tables, the joint protocol and a counterexample
 	$(BIN)/python -m diagrams

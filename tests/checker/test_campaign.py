@@ -14,7 +14,19 @@ from xml.etree import ElementTree
 import click
 import pytest
 from attrs import evolve
-from door import (
+
+import checker.campaign
+from checker import engines, report
+from checker.campaign import Campaign, Plan, RunResult, SelectionError, Task, execute, plan_campaign, plan_scope
+from checker.engines import EngineError, Search
+from checker.exits import Exit
+from checker.judge import BUILT_IN_SENTENCES, Judgement
+from checker.native import CompilerError, NativeError
+from checker.progress import QuietBoard
+from checker.result import Limits, Progress, ProgressCallback, Verdict
+from machines.expr import TRUE
+from machines.rulebook import Invariant, LeadsTo, Rule, Run, Sometimes, Step
+from tests.checker.door import (
     CLOSES,
     COUNTED,
     GUEST,
@@ -31,18 +43,6 @@ from door import (
     door_rulebook,
     used,
 )
-
-import checker.campaign
-from checker import engines, report
-from checker.campaign import Campaign, Plan, RunResult, SelectionError, Task, execute, plan_campaign, plan_scope
-from checker.engines import EngineError, Search
-from checker.exits import Exit
-from checker.judge import BUILT_IN_SENTENCES, Judgement
-from checker.native import CompilerError, NativeError
-from checker.progress import QuietBoard
-from checker.result import Limits, Progress, ProgressCallback, Verdict
-from machines.expr import TRUE
-from machines.rulebook import Invariant, LeadsTo, Rule, Run, Sometimes, Step
 
 PYTHON = Search("python")
 SMALL = (Run("small", liveness=True),)

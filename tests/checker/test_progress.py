@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 
 import pytest
-from door import door_rulebook
 from rich.console import Console
 
 import checker.progress
@@ -14,6 +13,7 @@ from checker.engines import Search
 from checker.memory import default_limit_mb, resident_mb
 from checker.progress import LiveBoard, PlainBoard, QuietBoard, board_for
 from checker.result import Progress
+from tests.checker.door import door_rulebook
 
 HALFWAY = Progress(level=7, states=12_000, frontier=300, transitions=40_000, seconds=2.0, memory_mb=81.4)
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from door import Door, call, damage, door, door_rulebook, used
 
 import checker.simplify
 from checker.explore import explore
@@ -14,6 +13,7 @@ from checker.model import Model, StateTuple, build
 from checker.simplify import Known, simplify
 from machines.expr import Expr, fold, ite, to_python
 from machines.rulebook import Step
+from tests.checker.door import Door, call, damage, door, door_rulebook, used
 
 PROPERTIES = tuple(
     Step(name, "for the test", holds=holds)
