@@ -8,6 +8,7 @@ from checker.explore import explore
 from checker.graph import from_python
 from checker.liveness import check
 from checker.model import build
+from checker.native import Program
 from checker.result import Exploration, Finding
 from examples import ewd840, two_phase_commit
 from machines.rulebook import Rule, Rulebook
@@ -17,7 +18,12 @@ BEFORE_THE_START = 1
 
 
 def run(rulebook: Rulebook, **values: int) -> Exploration:
-    return explore(build(rulebook.scope(values)))
+    """By both engines, which must agree."""
+    model = build(rulebook.scope(values))
+    result, native = explore(model), Program(model).explore()
+    assert (native.states, native.transitions, native.depth) == (result.states, result.transitions, result.depth)
+    assert {p: f.rules for p, f in native.findings.items()} == {p: f.rules for p, f in result.findings.items()}
+    return result
 
 
 def lasso(rulebook: Rulebook, prop: str) -> Finding:
