@@ -8,7 +8,7 @@ READY  := $(VENV)/ready
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help check-states test nightly diagrams bench-checker lint
+.PHONY: help check-states test nightly diagrams mutants bench-checker lint
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
@@ -25,6 +25,9 @@ nightly: lint  ## every run of the campaign, and every test
 
 diagrams: $(READY)  ## draw the tables, the joint protocol and a counterexample
 	$(BIN)/python -m diagrams
+
+mutants: $(READY)  ## remove every guard conjunct and update in turn; writes docs/mutants.md
+	$(BIN)/python -m checker.mutants --markdown docs/mutants.md
 
 bench-checker: $(READY)  ## the C engine against SPIN and the Python engine
 	$(BIN)/python -m checker.bench

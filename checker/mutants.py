@@ -12,25 +12,34 @@ that it fires. It is explored in a row of small scopes, as it stands. What happe
 
 A conjunct over parameters alone says for which policy a rule exists; it is no run-time guard and is not mutated.
 
-    python -m checker.mutants [MODULE:RULEBOOK] [--json FILE]
+    python -m checker.mutants [MODULE:RULEBOOK] [--json FILE] [--markdown FILE]
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import argparse
+import hashlib
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from attrs import evolve, frozen
+from attrs import asdict, evolve, frozen
 
 from checker import liveness
+from checker.cli import DEFAULT_TARGET, Failure, load
+from checker.exits import Exit
 from checker.graph import Array
 from checker.model import Model, build, with_rule
-from checker.native import Program
+from checker.native import NativeError, Program
 from checker.result import ILLEGAL, Exploration, Finding, Limits
-from machines.expr import all_of
-from machines.rulebook import Rule, Rulebook, Step
+from machines.expr import Expr, all_of
+from machines.rulebook import Property, Rule, Rulebook, Run, Step
 from machines.table import RulebookError
 
 T = TypeVar("T")
@@ -59,12 +68,12 @@ class Mutant:
 
 @frozen(eq=False)
 class Fate:
-    """What became of a mutant. by: the properties that fell; scope: in which scope it was decided."""
+    """What became of a mutant. by: the properties that fell; run: where that was decided."""
 
     mutant: Mutant
     fate: str
     by: tuple[str, ...] = ()
-    scope: str = ""
+    run: str = ""
 
 
 # -- making mutants -----------------------------------------------------------------------------------------------
@@ -130,16 +139,6 @@ def _found(exploration: Exploration, reference: Exploration) -> list[str]:
 
 # -- the study ----------------------------------------------------------------------------------------------------
 @frozen(eq=False)
-class Ground:
-    """One scope of the study. liveness: survivors are also judged by leads-to here."""
-
-    name: str
-    values: Mapping[str, int]
-    liveness: bool = False
-    without: tuple[str, ...] = ()
-
-
-@frozen(eq=False)
 class _Seen:
     """What one scope says of one mutant."""
 
@@ -151,7 +150,12 @@ class _Seen:
 Report = Callable[[str], None]
 
 
-def study(book: Rulebook, grounds: Sequence[Ground], report: Report = lambda line: None) -> list[Fate]:
+def grounds_of(book: Rulebook) -> tuple[Run, ...]:
+    """The rulebook's own scopes for the study, or else its fast runs that are to be PROVED."""
+    return book.mutation_runs or tuple(r for r in book.runs if r.tier == "fast" and r.expect == "PROVED")
+
+
+def study(book: Rulebook, grounds: Sequence[Run], report: Report = lambda line: None) -> list[Fate]:
     """Explore every mutant, scope by scope; what one scope has killed is not explored in the next."""
     mutants = mutants_of(book)
     fates: dict[Mutant, Fate] = {}
@@ -176,7 +180,7 @@ def study(book: Rulebook, grounds: Sequence[Ground], report: Report = lambda lin
 
 
 def _in_one_scope(
-    book: Rulebook, ground: Ground, mutants: Sequence[Mutant], fates: dict[Mutant, Fate]
+    book: Rulebook, ground: Run, mutants: Sequence[Mutant], fates: dict[Mutant, Fate]
 ) -> dict[Mutant, _Seen]:
     model = build(book.scope(ground.values, ground.without))
     present = {i.rule.id for i in model.instances}
@@ -195,7 +199,7 @@ def _in_one_scope(
 
 
 def _explore_batch(
-    book: Rulebook, model: Model, ground: Ground, batch: Sequence[tuple[Mutant, Model]]
+    book: Rulebook, model: Model, ground: Run, batch: Sequence[tuple[Mutant, Model]]
 ) -> dict[Mutant, _Seen]:
     program = Program(model, variants=[v for _, v in batch])
     reference = program.explore(traces=False)
@@ -222,3 +226,103 @@ def _same_set(program: Program, k: int, exploration: Exploration, states: Array)
     if not exploration.complete or exploration.states != len(states):
         return False
     return bool(np.array_equal(program.reachable(k), states))
+
+
+# -- reporting ------------------------------------------------------------------------------------------------------
+MEANING = {
+    KILLED: "an independent property falls",
+    RESTATED: "only assertions fall that read nothing but what the guard reads",
+    ILLEGAL_ROW: "only a missing row falls",
+    INVALID: "rejected when the rulebook is built",
+    EQUIVALENT: "same reachable set, compared state by state, in every scope in which the rule can fire",
+    OPEN: "survives and reaches other states: an open question",
+}
+
+
+def fingerprint(book: Rulebook) -> str:
+    """Of everything that the study depends on: rules, properties and scopes."""
+    parts = [m.id for m in mutants_of(book)]
+    parts += [f"{p.id} {p.kind} {[str(v) for v in attrs_of(p)]}" for p in book.properties]
+    parts += [str(r) for r in grounds_of(book)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def attrs_of(prop: Property) -> list[Expr]:
+    """The expressions that make up a property."""
+    return [v for v in asdict(prop, recurse=False).values() if isinstance(v, Expr)]
+
+
+def as_markdown(book: Rulebook, fates: Sequence[Fate]) -> str:
+    """The study as a page: counts, which property killed how many, and every mutant that was not killed."""
+    counts = Counter(f.fate for f in fates)
+    killers = Counter(f.by[0] for f in fates if f.fate == KILLED)
+    lines = [
+        f"# What constrains each guard and update of {book.name}",
+        "",
+        "Generated by `make mutants`; do not edit. Every guard conjunct, update and fired event was removed in turn.",
+        "",
+        f"Fingerprint of the rulebook: {fingerprint(book)}",
+        "",
+        "| fate | mutants | meaning |",
+        "| --- | --- | --- |",
+        *(f"| {fate} | {counts[fate]} | {meaning} |" for fate, meaning in MEANING.items()),
+        f"| | {len(fates)} | |",
+        "",
+        "## Which property killed",
+        "",
+        "The one with the shortest counterexample.",
+        "",
+        "| property | mutants |",
+        "| --- | --- |",
+        *(f"| {prop} | {n} |" for prop, n in sorted(killers.items(), key=lambda kv: (-kv[1], kv[0]))),
+    ]
+    for fate in (OPEN, EQUIVALENT, RESTATED, ILLEGAL_ROW, INVALID):
+        lines += ["", f"## {fate}: {MEANING[fate]}", ""]
+        for f in fates:
+            if f.fate == fate:
+                by = f" ({', '.join(f.by)})" if f.fate == RESTATED else ""
+                lines.append(f"- `{f.mutant.rule.id}` {f.mutant.kind} `{f.mutant.what}`{by}")
+    return "\n".join(lines) + "\n"
+
+
+def as_json(book: Rulebook, fates: Sequence[Fate]) -> str:
+    """The study for machines."""
+    rows = [
+        {
+            "rule": f.mutant.rule.id, "kind": f.mutant.kind, "removed": f.mutant.what,
+            "fate": f.fate, "by": list(f.by), "run": f.run,
+        }
+        for f in fates
+    ]  # fmt: skip
+    return json.dumps({"rulebook": book.name, "fingerprint": fingerprint(book), "mutants": rows}, indent=1) + "\n"
+
+
+def main(args: Sequence[str]) -> int:
+    """Exit code 0 when the study ended; its findings are in the report, not in the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m checker.mutants", description="The mutation study of a rulebook.")
+    parser.add_argument("target", nargs="?", default=DEFAULT_TARGET, metavar="MODULE:RULEBOOK")
+    parser.add_argument("--json", metavar="FILE", help="write every mutant with its fate")
+    parser.add_argument("--markdown", metavar="FILE", help="write the page")
+    options = parser.parse_args(args)
+    try:
+        book = load(options.target)
+        started = time.monotonic()
+        fates = study(book, grounds_of(book), lambda line: print(f"{time.monotonic() - started:7.0f} s  {line}"))
+    except (Failure, NativeError) as e:
+        for line in e.lines if isinstance(e, Failure) else (str(e),):
+            print(f"mutants: {line}", file=sys.stderr)
+        return e.exit if isinstance(e, Failure) else Exit.NO_ENGINE
+    except KeyboardInterrupt:
+        print("mutants: interrupted", file=sys.stderr)
+        return Exit.INTERRUPTED
+    for path, text in ((options.json, as_json(book, fates)), (options.markdown, as_markdown(book, fates))):
+        if path:
+            Path(path).write_text(text, encoding="utf-8")
+    counts = Counter(f.fate for f in fates)
+    for fate, meaning in MEANING.items():
+        print(f"{fate:11} {counts[fate]:5}  {meaning}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

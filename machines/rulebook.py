@@ -292,6 +292,7 @@ class Rulebook:
     locks: the lock domains in their order (§5.2); empty if the rulebook has none. legal_end: where nothing need be
     enabled.
     unfired: rows that no rule fires, each with the reason why that is right (row id -> reason).
+    mutation_runs: the small scopes of the mutation study, cheapest first.
     """
 
     name: str
@@ -306,6 +307,7 @@ class Rulebook:
     locks: tuple[str, ...] = field(default=(), converter=as_tuple)
     legal_end: Expr = field(default=FALSE, converter=const)
     runs: tuple[Run, ...] = field(default=(), converter=as_tuple)
+    mutation_runs: tuple[Run, ...] = field(default=(), converter=as_tuple)
     unfired: Mapping[str, str] = field(factory=dict)
     about: str = ""
 

@@ -37,7 +37,7 @@ def _duplicates(book: Rulebook) -> Iterator[str]:
         "rule": (r.id for r in book.rules),
         "effect": (e.name for e in book.effects),
         "property": (p.id for p in book.properties),
-        "run": (r.name for r in book.runs),
+        "run": (r.name for r in (*book.runs, *book.mutation_runs)),
     }
     for kind, names in groups.items():
         for name, n in Counter(names).items():
@@ -299,7 +299,7 @@ def _unfired_rows(book: Rulebook) -> Iterator[str]:
 def _runs(book: Rulebook) -> Iterator[str]:
     known = {p.name: p for p in book.params}
     names = {p.id for p in book.properties} | set(BUILT_IN_PROPERTIES)
-    for run in book.runs:
+    for run in (*book.runs, *book.mutation_runs):
         if run.expect not in ("PROVED", "REFUTED"):
             yield f"run {run.name} expects {run.expect!r}; allowed are PROVED and REFUTED"
         if run.expect == "REFUTED" and run.by not in names:

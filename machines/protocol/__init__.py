@@ -11,7 +11,7 @@ from machines.protocol import admission, client, completion, lifecycle, submitte
 from machines.protocol.actors import ACTORS
 from machines.protocol.effects import EFFECTS
 from machines.protocol.params import PARAMS
-from machines.protocol.runs import RUNS
+from machines.protocol.runs import MUTATION_RUNS, RUNS
 from machines.protocol.variables import LOCKS, SEQUENCE_OF, VARIABLES, device, job, seq, shutdown
 from machines.rulebook import Rulebook
 from machines.shutdown import ShutdownState
@@ -33,5 +33,6 @@ RULEBOOK = Rulebook(
     locks=LOCKS,
     legal_end=(device == DeviceState.Failed) | (shutdown == ShutdownState.Closed),
     runs=RUNS,
+    mutation_runs=MUTATION_RUNS,
     about="the executor of CalRT (§3 to §9) and the device under it",
 )  # fmt: skip
