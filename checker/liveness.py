@@ -21,7 +21,7 @@ already refutes the run. A step that changes nothing (an ignored event) counts a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from attrs import frozen
@@ -189,7 +189,7 @@ def _fair_components(graph: Graph, groups: FairGroups, states: Array) -> tuple[A
         inside[block] = (local[graph.source[block]] >= 0) & (local[graph.target[block]] >= 0)
     source, target = local[graph.source[inside]], local[graph.target[inside]]
     offsets = offsets_of(source, len(states)).astype(np.int32)  # csgraph wants its indices as int32
-    matrix = csr_array((np.ones(len(source), dtype=np.int8), target, offsets), shape=(len(states), len(states)))
+    matrix: Any = csr_array((np.ones(len(source), dtype=np.int8), target, offsets), shape=(len(states), len(states)))
     many, component = connected_components(matrix, directed=True, connection="strong")
     del matrix
     within = component[source] == component[target]

@@ -343,9 +343,9 @@ def test_ctrl_c(tmp_path: Path, engine: str) -> None:
         text=True,
     )
     try:
-        until(lambda: (tmp_path / "imported").exists())
+        until(lambda: (tmp_path / "imported").exists(), child)
         if engine == "c":
-            until(lambda: any("calexec" in p and "new-" not in p for p in processes_below(cache)))
+            until(lambda: any("calexec" in p and "new-" not in p for p in processes_below(cache)), child)
         time.sleep(0.5)
         child.send_signal(signal.SIGINT)
         out, err = child.communicate(timeout=30)
@@ -359,9 +359,11 @@ def test_ctrl_c(tmp_path: Path, engine: str) -> None:
     assert processes_below(cache) == []
 
 
-def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+def until(condition: Callable[[], bool], child: subprocess.Popen[str], seconds: float = 60.0) -> None:
+    """Wait for the condition, as long as the child goes on."""
     end = time.monotonic() + seconds
     while not condition():
+        assert child.poll() is None, f"it ended by itself: {child.communicate()}"
         assert time.monotonic() < end, "it did not come to that"
         time.sleep(0.02)
 
