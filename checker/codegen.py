@@ -15,6 +15,7 @@ compilation. Inside a body, what the guard implies is used to say less (`simplif
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from typing import TypeVar
@@ -117,9 +118,9 @@ def sometimes_ids(model: Model) -> tuple[str, ...]:
 
 @frozen
 class Block:
-    """One unit of code, or an alternative of one: C text over Key `s`."""
+    """One unit of code, or an alternative of one: C text over Key `s`. tests: all must hold; there is at least one."""
 
-    test: str
+    tests: tuple[str, ...]
     body: str
 
 
@@ -224,18 +225,28 @@ class _Printer:
         out = []
         for u, blocks in enumerate(units):
             for k, block in enumerate(blocks):
-                test = f"    if (!{block.test}) return;\n" if k else ""
+                test = f"    if (!({' && '.join(block.tests)})) return;\n" if k else ""
                 out.append(f"BODY void unit_{u}_{k}(const Key s) {{\n{test}{block.body}\n}}")
             if len(blocks) > 1:
                 names = ", ".join(f"unit_{u}_{k}" for k in range(len(blocks)))
                 out.append(f"static void (*const unit_{u}[])(const Key) = {{{names}}};")
         return out
 
-    def _call(self, unit: int, blocks: list[Block]) -> str:
-        own = f"if ({blocks[0].test}) unit_{unit}_0(s);"
-        if len(blocks) == 1:
-            return f"    {own}"
-        return f"    if (chosen[{unit}]) unit_{unit}[chosen[{unit}]](s); else {own}"
+    def _calls(self, units: list[list[Block]], first: int) -> list[str]:
+        """Call each unit (numbered from `first`) where its tests hold. Neighbours often begin with the same test, such
+        as which call is being made: it is made once for all of them."""
+        out = []
+        numbered = enumerate(units, first)
+        for test, group in itertools.groupby(numbered, key=lambda u: u[1][0].tests[0] if len(u[1]) == 1 else ""):
+            if not test:
+                out += [self._choice(unit, blocks) for unit, blocks in group]
+                continue
+            calls = [_call(unit, blocks[0].tests[1:]) for unit, blocks in group]
+            out.append(f"    if ({test}) {{ {' '.join(calls)} }}")
+        return out
+
+    def _choice(self, unit: int, blocks: list[Block]) -> str:
+        return f"    if (chosen[{unit}]) unit_{unit}[chosen[{unit}]](s); else {_call(unit, blocks[0].tests)}"
 
     def _choose(self, units: list[list[Block]]) -> list[str]:
         """`choose(variant)`: 0 is the model itself, k + 1 its k-th variant."""
@@ -263,6 +274,9 @@ class _Printer:
 
         return to_c(e, slot)
 
+    def _tests(self, e: Expr) -> tuple[str, ...]:
+        return tuple(self._text(c) for c in e.conjuncts() or (e,))
+
     def _judge(self, units: list[list[Block]]) -> list[str]:
         out = ["static void judge(const Key s) {"]
         for n, g in enumerate(self.model.invariants):
@@ -270,9 +284,7 @@ class _Printer:
             out.append(
                 f"    if (!{self._text(g.holds)}) found({prop}, K_INVARIANT, {n}, 0, NO_INSTANCE, NULL, NULL, 0);"
             )
-        for n in range(len(self.model.pending)):
-            unit = len(self.model.instances) + n
-            out.append(self._call(unit, units[unit]))
+        out += self._calls(units[len(self.model.instances) :], first=len(self.model.instances))
         for n, g in enumerate(self.model.sometimes):
             out.append(f"    if (!seen[{n}] && {self._text(g.holds)}) seen[{n}] = 1;")
         return [*out, "}"]
@@ -280,7 +292,7 @@ class _Printer:
     def _pending(self, number: int, pending: Pending) -> Block:
         takers = " + ".join(f"({self._text(t)} ? 1 : 0)" for t in pending.takers) or "0"
         return Block(
-            self._text(pending.when),
+            self._tests(pending.when),
             f"    const int n = {takers}; "
             f"if (n != 1) found(P_RECEPTIVE, K_RECEPTIVE, {number}, n, NO_INSTANCE, NULL, NULL, 0);",
         )
@@ -291,8 +303,7 @@ class _Printer:
     # -- steps --------------------------------------------------------------------------------------------------
     def _fire(self, units: list[list[Block]]) -> list[str]:
         out = ["static void fire(const Key s) {"]
-        out += [self._call(n, units[n]) for n in range(len(self.model.instances))]
-        return [*out, "}"]
+        return [*out, *self._calls(units[: len(self.model.instances)], first=0), "}"]
 
     def _table(self, values: tuple[int, ...]) -> str:
         text = "{" + ", ".join(map(str, values)) + "}"
@@ -316,7 +327,7 @@ class _Printer:
                 out += self._range(inst, slot, written)
         out += self._successor(written)
         out += self._step_properties(inst, known, written)
-        return Block(self._text(inst.guard), "\n".join([*out, f"    emit(t, {inst.number});"]))
+        return Block(self._tests(inst.guard), "\n".join([*out, f"    emit(t, {inst.number});"]))
 
     def _rejects(self, steps: list[TableStep]) -> list[str]:
         """The cell that rejects was used, though nothing happens."""
@@ -386,6 +397,11 @@ class _Printer:
                     f"    if (!{self._text(holds, written)}) found({prop}, K_STEP, {n}, 0, {inst.number}, &t, NULL, 0);"
                 )
         return out
+
+
+def _call(unit: int, tests: tuple[str, ...]) -> str:
+    condition = f"if ({' && '.join(tests)}) " if tests else ""
+    return f"{condition}unit_{unit}_0(s);"
 
 
 def _by_identity(versions: list[T]) -> list[T]:

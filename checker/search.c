@@ -2,8 +2,7 @@
  *
  * Theory. A state is a Key: WORDS 64-bit words into which the model's slots are packed; the top bit of word 0 is always
  * set, so that an all-zero Key means "empty". The *table* stores every Key seen, whole: nothing is ever hashed away. It
- * is open addressing with linear probing; a Key's place is the top bits of its hash, so growing moves Keys in memory
- * order. The *queue* is the states in the order of discovery, in chunks; a plain search gives chunks back once they have
+ * is open addressing with linear probing, and it doubles in place. The *queue* is the states in the order of discovery, in chunks; a plain search gives chunks back once they have
  * been expanded, so its memory is the table and the frontier. A tracing search keeps them, with each state's parent.
  *
  * A successor is not looked up at once: the lookup would wait for memory. It goes into a small ring while its place in
@@ -17,8 +16,8 @@
 #define CHUNK_BITS 15
 #define CHUNK (1u << CHUNK_BITS) /* states per chunk of the queue */
 #define LOOK_EVERY 4096          /* states between two looks at the clock; the reference engine's number */
-#define TABLE_BITS_MIN 12
-#define HUGE_PAGE (2u << 20)
+#define TABLE_ROOM_MIN 16       /* Keys; small, so that small searches grow it too */
+#define HUGE_PAGE ((uint64_t)2 << 20)
 
 typedef struct {
     uint64_t word[WORDS];
@@ -65,27 +64,32 @@ static double now_seconds(void) {
 /* -- memory: everything large comes from here, so that it is counted before it is taken -------------------------- */
 static uint64_t bytes_now, bytes_peak;
 
-static void *reserve(uint64_t bytes) {
+/* May that much more be used? It is counted if so; if not, the search is to stop. */
+static int allow(uint64_t bytes) {
     if (limit.bytes && bytes_now + bytes > limit.bytes) {
         stop("memory");
-        return NULL;
+        return 0;
     }
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED) {
-        stop("exhausted");
-        return NULL;
-    }
-#ifdef MADV_HUGEPAGE
-    if (bytes >= HUGE_PAGE) madvise(p, bytes, MADV_HUGEPAGE);
-#endif
     bytes_now += bytes;
     if (bytes_now > bytes_peak) bytes_peak = bytes_now;
-    return p;
+    return 1;
 }
 
-static void release(void *p, uint64_t bytes) {
-    munmap(p, bytes);
-    bytes_now -= bytes;
+static void *map(uint64_t bytes) {
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+/* Room for something that grows in place: addresses, which cost nothing until they are used (and allowed). */
+static void *address_space(uint64_t *bytes) {
+    for (uint64_t wanted = (uint64_t)1 << 40; wanted >= HUGE_PAGE; wanted /= 2) {
+        unsigned char *p = map(wanted + HUGE_PAGE);
+        if (!p) continue;
+        *bytes = wanted;
+        return p + HUGE_PAGE - (uintptr_t)p % HUGE_PAGE;
+    }
+    die("no address space");
+    return NULL;
 }
 
 /* -- the queue ---------------------------------------------------------------------------------------------------- */
@@ -111,7 +115,8 @@ static int queue_open_chunk(uint64_t c) {
         chunks[c] = chunks_spare;
         memcpy(&chunks_spare, chunks[c], sizeof chunks_spare);
     } else {
-        chunks[c] = reserve(chunk_bytes);
+        chunks[c] = allow(chunk_bytes) ? map(chunk_bytes) : NULL;
+        if (!chunks[c]) stop("exhausted");
     }
     return chunks[c] != NULL;
 }
@@ -124,8 +129,7 @@ static void queue_close_chunk(uint64_t c) {
 /* -- the table ---------------------------------------------------------------------------------------------------- */
 static Key *table;
 static uint32_t *table_number; /* GRAPH: the state's number */
-static unsigned table_bits;
-static uint64_t table_grow_at;
+static uint64_t table_room, table_mask, table_grow_at, table_bytes_max;
 
 static inline int is_empty(const Key *k) { return k->word[0] == 0; }
 
@@ -138,35 +142,57 @@ static inline int same(const Key *a, const Key *b) {
 static inline uint64_t hash_of(const Key *k) {
     uint64_t h = 0x9E3779B97F4A7C15u;
     for (int i = 0; i < WORDS; i++) {
-        __uint128_t p = (__uint128_t)(h ^ k->word[i]) * 0xD6E8FEB86659FD93u;
-        h = (uint64_t)p ^ (uint64_t)(p >> 64) ^ ((uint64_t)(i + 1) << 32);
+        const __uint128_t p = (__uint128_t)(h ^ k->word[i]) * 0xD6E8FEB86659FD93u;
+        h = (uint64_t)p ^ (uint64_t)(p >> 64);
     }
-    return h * 0x9E3779B97F4A7C15u;
+    return h;
 }
 
-static inline uint64_t place_of(uint64_t hash) { return hash >> (64 - table_bits); }
+static inline uint64_t free_place(uint64_t hash) {
+    uint64_t i = hash & table_mask;
+    while (!is_empty(&table[i])) i = (i + 1) & table_mask;
+    return i;
+}
 
-static uint64_t table_entry_bytes(void) { return sizeof(Key) + (mode == GRAPH ? sizeof(uint32_t) : 0); }
-
-static int table_grow(void) {
-    const unsigned bits = table_bits ? table_bits + 1 : TABLE_BITS_MIN;
-    const uint64_t old_room = table_bits ? (uint64_t)1 << table_bits : 0, room = (uint64_t)1 << bits;
-    unsigned char *memory = reserve(room * table_entry_bytes());
-    if (!memory) return 0;
-    Key *old = table;
-    uint32_t *old_number = table_number;
-    table = (Key *)memory;
-    table_number = mode == GRAPH ? (uint32_t *)(memory + room * sizeof(Key)) : NULL;
-    table_bits = bits;
+/* Let `room` Keys be stored. The new part of the memory is zero: its places are free. */
+static int table_widen(uint64_t room) {
+    const uint64_t entry_bytes = sizeof(Key) + (mode == GRAPH ? sizeof(uint32_t) : 0);
+    if (room * sizeof(Key) > table_bytes_max) stop("exhausted");
+    if (*stopped || !allow((room - table_room) * entry_bytes)) return 0;
+#ifdef MADV_HUGEPAGE
+    if (room * sizeof(Key) > HUGE_PAGE && table_room * sizeof(Key) <= HUGE_PAGE)
+        madvise(table, table_bytes_max, MADV_HUGEPAGE);
+#endif
+    table_room = room;
+    table_mask = room - 1;
     table_grow_at = room - room / 4;
-    for (uint64_t i = 0; i < old_room; i++) {
-        if (is_empty(&old[i])) continue;
-        uint64_t j = place_of(hash_of(&old[i]));
-        while (!is_empty(&table[j])) j = (j + 1) & (room - 1);
-        table[j] = old[i];
-        if (mode == GRAPH) table_number[j] = old_number[i];
+    return 1;
+}
+
+static int table_open(void) {
+    table = address_space(&table_bytes_max);
+    uint64_t numbers_bytes_max;
+    if (mode == GRAPH) table_number = address_space(&numbers_bytes_max);
+    return table_widen(TABLE_ROOM_MIN);
+}
+
+/* Double the table where it lies. A Key's place is the low bits of its hash, so it stays where it is or moves up by the
+ * old size. Keys are taken out and put back one by one, beginning after a free place: then the places from a Key's own
+ * first place up to where it lay have all been dealt with, and none is passed that is yet to be emptied. */
+static int table_grow(void) {
+    const uint64_t room = table_room;
+    uint64_t start = 0;
+    while (!is_empty(&table[start])) start++;
+    if (!table_widen(2 * room)) return 0;
+    for (uint64_t n = 1; n < room; n++) {
+        const uint64_t i = (start + n) & (room - 1);
+        if (is_empty(&table[i])) continue;
+        const Key key = table[i];
+        table[i] = (Key){{0}};
+        const uint64_t j = free_place(hash_of(&key));
+        table[j] = key;
+        if (mode == GRAPH) table_number[j] = table_number[i];
     }
-    if (old) release(old, old_room * table_entry_bytes());
     return 1;
 }
 
@@ -189,9 +215,8 @@ static void write_edge(uint32_t source, uint32_t target, uint16_t instance) {
 }
 
 BODY void settle(const struct successor *x) {
-    uint64_t i = place_of(x->hash);
-    const uint64_t mask = ((uint64_t)1 << table_bits) - 1;
-    for (; !is_empty(&table[i]); i = (i + 1) & mask)
+    uint64_t i = x->hash & table_mask;
+    for (; !is_empty(&table[i]); i = (i + 1) & table_mask)
         if (same(&table[i], &x->key)) {
             if (mode == GRAPH && x->instance != NO_INSTANCE) write_edge(x->parent, table_number[i], x->instance);
             return;
@@ -199,8 +224,7 @@ BODY void settle(const struct successor *x) {
     if (*stopped) return; /* no room: the state is dropped, and the search says that it is not complete */
     if (states >= table_grow_at) {
         if (!table_grow()) return;
-        const uint64_t wider = ((uint64_t)1 << table_bits) - 1;
-        for (i = place_of(x->hash); !is_empty(&table[i]); i = (i + 1) & wider) {}
+        i = free_place(x->hash);
     }
     if (mode != PLAIN && states >= UINT32_MAX) {
         stop("numbers");
@@ -232,7 +256,7 @@ BODY void emit(const Key key, unsigned instance) {
     x->hash = hash_of(&key);
     x->parent = (uint32_t)at;
     x->instance = (uint16_t)instance;
-    __builtin_prefetch(&table[place_of(x->hash)]);
+    __builtin_prefetch(&table[x->hash & table_mask]);
 }
 
 /* -- findings ------------------------------------------------------------------------------------------------------ */
@@ -313,7 +337,7 @@ static void expand(void) {
 static void search(void) {
     const Key initial = INITIAL;
     const struct successor first = {initial, hash_of(&initial), 0, NO_INSTANCE};
-    if (!table_grow()) return;
+    if (!table_open()) return;
     settle(&first);
     level_end = 1;
     while (!*stopped) {
