@@ -46,10 +46,14 @@ class SpinProgram:
         self._properties = safety_properties(model)
         self._directory = tempfile.TemporaryDirectory(prefix="calexec-spin-")
         self._root = Path(self._directory.name)
-        (self._root / "model.pml").write_text(export(model, checks), encoding="utf-8")
         started = time.monotonic()
-        self._call(["spin", "-o2", "-a", "model.pml"])
-        self._call([*compile_command, "-o", "pan", "pan.c"])
+        try:
+            (self._root / "model.pml").write_text(export(model, checks), encoding="utf-8")
+            self._call(["spin", "-o2", "-a", "model.pml"])
+            self._call([*compile_command, "-o", "pan", "pan.c"])
+        except BaseException:
+            self._directory.cleanup()
+            raise
         self.compile_seconds = time.monotonic() - started
 
     def __enter__(self) -> SpinProgram:

@@ -43,6 +43,11 @@ def test_without_spin_the_error_is_one_line(monkeypatch: pytest.MonkeyPatch) -> 
         SpinProgram(build(COMMIT.scope()))
 
 
+def test_a_compiler_that_fails_is_one_line(spin: None) -> None:
+    with pytest.raises(SpinError, match="gcc failed with exit code 1: "):
+        SpinProgram(build(COMMIT.scope()), compile_command=("gcc", "-no-such-flag"))
+
+
 # -- counts -----------------------------------------------------------------------------------------------------------
 def counts(rulebook: Rulebook, values: Mapping[str, int]) -> tuple[tuple[int, int], tuple[int, int]]:
     """(states, transitions + 1) by the C engine, and as SPIN says it."""
