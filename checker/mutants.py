@@ -203,6 +203,7 @@ def _explore_batch(
 ) -> dict[Mutant, _Seen]:
     program = Program(model, variants=[v for _, v in batch])
     reference = program.explore(traces=False)
+    _demand_clean(ground, reference, _leads_to(program, None) if ground.liveness else ())
     states = program.reachable()
     seen: dict[Mutant, _Seen] = {}
     for k, (mutant, variant) in enumerate(batch):
@@ -210,13 +211,19 @@ def _explore_batch(
         original = book.rule(mutant.rule.id)
         fate, by = sort_findings(book, original, _found(exploration, reference))
         if fate != KILLED and ground.liveness and exploration.complete:
-            by_leads_to = _leads_to(program, k, variant)
+            by_leads_to = _leads_to(program, k)
             fate, by = (KILLED, by_leads_to) if by_leads_to else (fate, by)
         seen[mutant] = _Seen(fate, by, fate != KILLED and _same_set(program, k, exploration, states))
     return seen
 
 
-def _leads_to(program: Program, k: int, variant: Model) -> tuple[str, ...]:
+def _demand_clean(ground: Run, reference: Exploration, leads_to: tuple[str, ...]) -> None:
+    """A scope in which the original itself is refuted would kill every mutant."""
+    if found := (*reference.findings, *leads_to):
+        raise RulebookError(f"mutation run {ground.name}", [f"the rulebook itself is refuted by {', '.join(found)}"])
+
+
+def _leads_to(program: Program, k: int | None) -> tuple[str, ...]:
     _, graph = program.graph(variant=k)
     return tuple(p for p, outcome in liveness.check(graph).items() if isinstance(outcome, Finding))
 
@@ -297,6 +304,12 @@ def as_json(book: Rulebook, fates: Sequence[Fate]) -> str:
     return json.dumps({"rulebook": book.name, "fingerprint": fingerprint(book), "mutants": rows}, indent=1) + "\n"
 
 
+def _fail(exit_: Exit, *lines: str) -> int:
+    for line in lines:
+        print(f"mutants: {line}", file=sys.stderr)
+    return exit_
+
+
 def main(args: Sequence[str]) -> int:
     """Exit code 0 when the study ended; its findings are in the report, not in the exit code."""
     parser = argparse.ArgumentParser(prog="python -m checker.mutants", description="The mutation study of a rulebook.")
@@ -308,13 +321,14 @@ def main(args: Sequence[str]) -> int:
         book = load(options.target)
         started = time.monotonic()
         fates = study(book, grounds_of(book), lambda line: print(f"{time.monotonic() - started:7.0f} s  {line}"))
-    except (Failure, NativeError) as e:
-        for line in e.lines if isinstance(e, Failure) else (str(e),):
-            print(f"mutants: {line}", file=sys.stderr)
-        return e.exit if isinstance(e, Failure) else Exit.NO_ENGINE
+    except Failure as e:
+        return _fail(e.exit, *e.lines)
+    except NativeError as e:
+        return _fail(Exit.NO_ENGINE, str(e))
+    except RulebookError as e:
+        return _fail(Exit.BAD_RULEBOOK, str(e))
     except KeyboardInterrupt:
-        print("mutants: interrupted", file=sys.stderr)
-        return Exit.INTERRUPTED
+        return _fail(Exit.INTERRUPTED, "interrupted")
     for path, text in ((options.json, as_json(book, fates)), (options.markdown, as_markdown(book, fates))):
         if path:
             Path(path).write_text(text, encoding="utf-8")

@@ -23,6 +23,7 @@ from machines.protocol.variables import (
     broken,
     bypassed,
     calls,
+    confirmed,
     device,
     fallback,
     free,
@@ -34,6 +35,7 @@ from machines.protocol.variables import (
     lifecycle_call,
     line,
     lost_kv,
+    lost_permits,
     lost_slots,
     mode,
     on_device,
@@ -245,8 +247,8 @@ SUBMISSION: tuple[Property, ...] = (
         holds=implies(ready & (mode == AdmissionMode.Reduced), permits <= p.INFLIGHT.expr),
     ),
     Invariant(
-        "load.permits", "A permit is held from the begin of infer() until the device is done, and no longer.", "§6.4",
-        holds=permits == count(job, fresh & ((job.call == JobCall.Infer) | on_device)),
+        "load.permits", "A permit is held from the begin of infer() until the device is done, or is in doubt.", "§6.4",
+        holds=permits == lost_permits + count(job, fresh & ((job.call == JobCall.Infer) | on_device)),
     ),
 )  # fmt: skip
 
@@ -369,8 +371,13 @@ LIFE: tuple[Property, ...] = (
         "life.new_generation", "A new generation starts with no strike and no memory of a refused Apply.", "§9.2",
         holds=implies(
             ~restarting & device.next.isin(DeviceState.Recovering, DeviceState.Configuring),
-            (strikes.next == 0) & ~kv_short.next & (lost_slots.next == 0) & (lost_kv.next == 0),
+            (strikes.next == 0) & ~kv_short.next & (lost_slots.next == 0) & (lost_kv.next == 0)
+            & (lost_permits.next == 0),
         ),
+    ),
+    Invariant(
+        "life.confirmed", "Between a reset and the next passed golden run nothing counts as confirmed.", "§9.2",
+        holds=implies(ready, confirmed) & implies(device == DeviceState.Recovering, ~confirmed),
     ),
     Step(
         "life.quarantine_ends", "A job leaves quarantine only after a reset was confirmed.", "§5.1-7", over=J,
@@ -501,7 +508,8 @@ PROGRESS: tuple[Property, ...] = (
     ),
     LeadsTo(
         "live.drained", "When all capacity is lost, the device is drained: no silent stall.", "F25",
-        when=ready & ~closed & (lost_slots == p.SLOTS.expr), then=~ready | closed,
+        when=ready & ~closed & ((lost_slots == p.SLOTS.expr) | (lost_permits == p.INFLIGHT.expr)),
+        then=~ready | closed,
     ),
     LeadsTo(
         "live.reaped", "A quarantined job of an ended generation is reaped.", "§5.1-8", over=J,

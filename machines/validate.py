@@ -234,10 +234,36 @@ def _walk(where: str, e: Expr, book: Rulebook, bound: frozenset[tuple[Sort, str]
                     yield f"{where} indexes {var.path} by an element of {sort.name}"
                 yield from _walk(where, index, book, bound, primed)
         case "count" | "every" | "some":
+            yield from _truth(where, e.args[1])
             yield from _walk(where, e.args[1], book, bound | {e.args[0].args}, primed)
+        case "and" | "or" | "not":
+            for child in e.children():
+                yield from _truth(where, child)
+                yield from _walk(where, child, book, bound, primed)
         case _:
             for child in e.children():
                 yield from _walk(where, child, book, bound, primed)
+
+
+def _truth(where: str, e: Expr) -> Iterator[str]:
+    """Only truth values may be combined by & | ~: the engines would differ on what a number means there."""
+    if not _is_truth(e):
+        yield f"{where} uses {e}, a number, as a truth value; compare it with something"
+
+
+def _is_truth(e: Expr) -> bool:
+    match e.op:
+        case "const":
+            return e.value in (0, 1)
+        case "ref":
+            domain = e.args[0].domain
+            return domain.enum is None and domain.hi.is_const and domain.hi.value <= 1
+        case "param":
+            return bool(e.args[0].hi <= 1)
+        case "ite":
+            return _is_truth(e.args[1]) and _is_truth(e.args[2])
+        case op:
+            return op not in ("add", "sub", "count")
 
 
 def _effect(book: Rulebook, effect: Effect) -> Iterator[str]:

@@ -28,6 +28,7 @@ from machines.protocol.variables import (
     LifecycleCall,
     SequenceCall,
     calls,
+    confirmed,
     device,
     drained,
     fallback,
@@ -38,6 +39,7 @@ from machines.protocol.variables import (
     lifecycle_call,
     line,
     lost_kv,
+    lost_permits,
     lost_slots,
     may_reset,
     mode,
@@ -72,6 +74,8 @@ _stuck = job.call.isin(JobCall.Reserve, JobCall.Prepare, JobCall.Infer, JobCall.
 _could_drain = _ready | _planned
 _restarting = device.isin(D.Recovering, D.Configuring, D.Warming)
 _confirmed = device.isin(D.Configuring, D.Warming, D.Ready, D.Draining)
+# Asking for Ready alone would starve reuse behind a host that switches models for ever.
+_reusable = confirmed & ~_failed
 _may_step_up = ~_last_rung & may_reset
 
 DEADLINES = (
@@ -163,7 +167,7 @@ DEADLINES = (
         _draining & needs_reset & may_reset & (calls == 0) & (work > 0),
         cites="§9.1",
         fires={device: "recover"},
-        then={**_new, recoveries: recoveries + 1},
+        then={**_new, recoveries: recoveries + 1, confirmed: False},
         each=_aging,
         fair="clock.grace",
         about="the grace period is over; what is still on the device is abandoned",
@@ -201,12 +205,13 @@ DEADLINES = (
 RULES = (
     *DEADLINES,
     Rule(
-        "lifecycle.exhausted", LIFECYCLE, _ready & ((lost_slots == p.SLOTS.expr) | (lost_kv == p.KV.expr)),
+        "lifecycle.exhausted", LIFECYCLE, _ready
+        & ((lost_slots == p.SLOTS.expr) | (lost_kv == p.KV.expr) | (lost_permits == p.INFLIGHT.expr)),
         cites="§9.2", fires=DRAIN_DEVICE, about="the quarantine budget is used up: nothing could be served any more",
     ),
     Rule(
         "lifecycle.recover", LIFECYCLE, _draining & needs_reset & may_reset & drained, cites="§9.2",
-        fires={device: "recover"}, then={**_new, recoveries: recoveries + 1}, each=_aging,
+        fires={device: "recover"}, then={**_new, recoveries: recoveries + 1, confirmed: False}, each=_aging,
     ),
     Rule(
         "lifecycle.give_up", LIFECYCLE, _draining & needs_reset & ~may_reset & drained, cites="§9.2", fires=GIVE_UP,
@@ -273,11 +278,11 @@ RULES = (
     Rule("lifecycle.golden", LIFECYCLE, (device == D.Warming) & _open, cites="§9.2", begins=GOLDEN),
     Rule(
         "lifecycle.golden.passed", LIFECYCLE, device == D.Warming, outcome=(GOLDEN, ("passed",)), cites="§9.2",
-        fires={device: "golden", mode: "open"}, then={rung: 0},
+        fires={device: "golden", mode: "open"}, then={rung: 0, confirmed: True},
     ),
     Rule(
         "lifecycle.golden.failed", LIFECYCLE, (device == D.Warming) & _may_step_up, outcome=(GOLDEN, ("failed",)),
-        cites="§9.2", fires={device: "retry"}, then={**_new, rung: rung + 1, recoveries: recoveries + 1}, each=_aging,
+        cites="§9.2", fires={device: "retry"}, then={**_new, rung: rung + 1, recoveries: recoveries + 1, confirmed: False}, each=_aging,
         about="the next rung of the ladder, in one more generation",
     ),
     Rule(
@@ -299,13 +304,13 @@ RULES = (
         cites="§5.1-8", fires={job.state: "reap"}, about="its memory stays in quarantine for ever",
     ),
     Rule(
-        "lifecycle.reap.reuse", LIFECYCLE, (job.state == JobState.Quarantined) & job.old & _ready & p.REUSES, JOB,
+        "lifecycle.reap.reuse", LIFECYCLE, (job.state == JobState.Quarantined) & job.old & _reusable & p.REUSES, JOB,
         cites="§5.1-8", fires={job.state: "reap", job.slot: "rebuild"}, then={free: free + 1},
         about="policy reuse: after a passed golden run",
     ),
     Rule(
         "lifecycle.rebuild", LIFECYCLE,
-        job.state.isin(JobState.Succeeded, JobState.Failed) & (job.slot == SlotState.Quarantined) & job.old & _ready
+        job.state.isin(JobState.Succeeded, JobState.Failed) & (job.slot == SlotState.Quarantined) & job.old & _reusable
         & p.REUSES, JOB, cites="§5.1-8", fires={job.slot: "rebuild"}, then={free: free + 1},
         about="policy reuse: the slot of a finished job",
     ),

@@ -2,7 +2,8 @@
 
 Between the begin of `infer()` and its return a cancel, a deadline or a drain may arrive, and the device may already
 be running. Of its errors only Busy is known to have started nothing (FI05); every other one leaves slot and KV in
-doubt.
+doubt. Where that does not drain, the permit stays with the job: the device may be running it, and another would
+overload it.
 """
 
 from machines.admission import AdmissionMode
@@ -27,6 +28,7 @@ from machines.protocol.variables import (
     gone,
     idle,
     job,
+    lost_permits,
     lost_slots,
     mode,
     pending,
@@ -42,6 +44,10 @@ _queued = (job.state == JobState.Queued) & idle
 _limit = ite(mode == AdmissionMode.Reduced, 1, p.INFLIGHT.expr)
 _tolerated = strikes < p.STRIKES.expr
 _distrust = ~p.TRUST_SUBMIT.expr
+_kept = {
+    submitting: False, calls: calls - 1, work: work - 1, job.extends: False, lost_permits: lost_permits + 1,
+    **LOSE_BOTH,
+}  # fmt: skip
 _returned = {submitting: False, permits: permits - 1}
 _submitted = {submitting: False, calls: calls - 1, job.extends: False}
 _in_doubt = {**_returned, calls: calls - 1, work: work - 1, job.extends: False, **LOSE_BOTH}
@@ -85,7 +91,7 @@ RULES = (
     ),
     Rule(
         "submitter.infer.transient", SUBMITTER, _distrust & _tolerated, JOB, outcome=(INFER, ("transient",)),
-        cites="§8", fires={**_quarantine, mode: "reduce"}, then={**_in_doubt, strikes: strikes + 1},
+        cites="§8", fires={**_quarantine, mode: "reduce"}, then={**_kept, strikes: strikes + 1},
     ),
     Rule(
         "submitter.infer.transient.drain", SUBMITTER, _distrust & ~_tolerated, JOB, outcome=(INFER, ("transient",)),
@@ -93,7 +99,7 @@ RULES = (
     ),
     Rule(
         "submitter.infer.request", SUBMITTER, _distrust, JOB, outcome=(INFER, ("request",)), cites="§8",
-        fires=_quarantine, then=_in_doubt,
+        fires=_quarantine, then=_kept,
         about="a request or programming error: no reset for it, but the slot's state is not known",
     ),
     Rule(

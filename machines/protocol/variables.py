@@ -70,6 +70,7 @@ VARIABLES: tuple[Var, ...] = (
     variable("rung", Domain(p.RUNGS.expr - 1), lock="lifecycle", about="rung of the reset ladder"),
     variable("recoveries", upto(p.RECOVERIES), lock="lifecycle", about="resets so far in this process"),
     variable("fallback", flag, lock="lifecycle", about="another model is known to be good"),
+    variable("confirmed", flag, lock="lifecycle", about="a golden run has passed since the last reset"),
     variable("calls", Domain(p.JOBS.expr + p.SEQUENCES.expr), lock="lifecycle", about="calls under way, but for Wait"),
     variable("work", upto(p.JOBS), lock="lifecycle", about="jobs of this generation that hold something"),
     variable("leftovers", upto(p.JOBS), lock="lifecycle", about="jobs of ended generations that still hold something"),
@@ -86,6 +87,7 @@ VARIABLES: tuple[Var, ...] = (
     variable("free", upto(p.SLOTS), p.SLOTS.expr, lock="pool", about="slots in the pool"),
     variable("lost_slots", upto(p.SLOTS), lock="pool", about="slots quarantined in this generation"),
     variable("permits", upto(p.INFLIGHT), lock="submit", about="submit permits taken"),
+    variable("lost_permits", upto(p.INFLIGHT), lock="submit", about="permits of jobs in doubt, until a new generation"),
     variable("submitting", flag, lock="submit", about="the submitter is inside infer()"),
     # the world
     variable("faults", upto(p.FAULTS), p.FAULTS.expr, world=True, about="misbehaviour left"),
@@ -109,9 +111,11 @@ _shared = {v.name: v.ref for v in VARIABLES if v.sort is None}
 
 device, shutdown, lifecycle_call = _shared["device"], _shared["shutdown"], _shared["lifecycle_call"]
 rung, recoveries, fallback = _shared["rung"], _shared["recoveries"], _shared["fallback"]
+confirmed = _shared["confirmed"]
 calls, work, leftovers, waits = _shared["calls"], _shared["work"], _shared["leftovers"], _shared["waits"]
 mode, strikes, line, bypassed = _shared["mode"], _shared["strikes"], _shared["line"], _shared["bypassed"]
 kv_free, kv_short, lost_kv = _shared["kv_free"], _shared["kv_short"], _shared["lost_kv"]
+lost_permits = _shared["lost_permits"]
 free, lost_slots, permits, submitting = (
     _shared["free"],
     _shared["lost_slots"],

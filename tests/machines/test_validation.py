@@ -355,6 +355,10 @@ CASES: dict[str, tuple[Callable[[Toy], Rulebook], str]] = {
         lambda t: t.rule(Param("floors", 1).expr == 1),
         "the guard of rule extra reads parameter floors, which the rulebook does not list",
     ),
+    "number as a truth value": (
+        lambda t: t.rule((t.presses.ref - 1) & (t.presses.ref == 1)),
+        "the guard of rule extra uses presses - 1, a number, as a truth value; compare it with something",
+    ),
     "unbound index": (
         lambda t: t.rule(t.lamp.light == Light.On),
         "the guard of rule extra uses index lamp of sort lamp, which is not in its over=",
