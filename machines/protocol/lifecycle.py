@@ -282,7 +282,8 @@ RULES = (
     ),
     Rule(
         "lifecycle.golden.failed", LIFECYCLE, (device == D.Warming) & _may_step_up, outcome=(GOLDEN, ("failed",)),
-        cites="§9.2", fires={device: "retry"}, then={**_new, rung: rung + 1, recoveries: recoveries + 1, confirmed: False}, each=_aging,
+        cites="§9.2", fires={device: "retry"}, each=_aging,
+        then={**_new, rung: rung + 1, recoveries: recoveries + 1, confirmed: False},
         about="the next rung of the ladder, in one more generation",
     ),
     Rule(

@@ -61,7 +61,8 @@ _more = [
         about="planned model switches and rollbacks",
     ),
     Run(
-        "reuse switching", {**REUSE, **CLEARS, "golden_sees_broken_device": 1, **ONE_JOB, "switches": 1}, liveness=True,
+        "reuse switching",
+        {**REUSE, **CLEARS, "golden_sees_broken_device": 1, **ONE_JOB, "switches": 1, "strikes_max": 2}, liveness=True,
     ),
     Run("exit trusting submit", {**EXIT, **ONE_JOB, "trust_submit": 1, "submit_error_starts_nothing": 1}),
     Run("exit trusting exceptions", {**EXIT, **ONE_JOB, "trust_exception": 1, "exception_stops_dma": 1}),

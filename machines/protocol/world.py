@@ -62,6 +62,7 @@ RULES = (
         world=job.old & touching & ~p.LEFTOVER_HARMLESS.expr & ~(own_seq.held == Held.Differs),
         truth={own_seq.held: Held.Differs},
         about="a job that a reset did not stop writes KV of the new generation",
+        unreachable="where it can happen no reset policy is sound: it fires only in runs to be refuted",
     ),
     Rule(
         "records.forget", RECORDS, job.state.isin(JobState.Succeeded, JobState.Failed) & idle & ~pending
