@@ -206,7 +206,7 @@ def _explore_batch(
     _demand_clean(ground, reference, _leads_to(program, None) if ground.liveness else ())
     states = program.reachable()
     seen: dict[Mutant, _Seen] = {}
-    for k, (mutant, variant) in enumerate(batch):
+    for k, (mutant, _) in enumerate(batch):
         exploration = program.explore(variant=k, traces=False, limits=Limits(states=STATES_LIMIT))
         original = book.rule(mutant.rule.id)
         fate, by = sort_findings(book, original, _found(exploration, reference))

@@ -1,4 +1,4 @@
-"""The two engines mean the same: on random rulebooks, on the examples, on two-phase commit; the protocol has a test of its own.
+"""The two engines mean the same: on random rulebooks and on the examples; the protocol has a test of its own.
 
 Compared is everything that an `Exploration` says, the traces included. One engine could be wrong in the other's favour
 only by the same mistake in Python and in C; `test_a_wrong_printer_is_noticed` shows that a mistake in one is seen.
