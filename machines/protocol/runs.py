@@ -54,6 +54,7 @@ _live = [
     for name, facts in SOUND.items()
 ]
 _more = [
+    Run("exit 2 jobs 2 seq live", {**EXIT, "slots": 2, "inflight": 2, "faults": 1}, liveness=True),
     Run("exit short of KV", {**EXIT, "kv": 1}, about="two sequences compete for one unit"),
     Run(
         "rebuild switching",
