@@ -25,6 +25,7 @@ from machines.protocol.variables import (
     calls,
     confirmed,
     device,
+    drained,
     fallback,
     free,
     idle,
@@ -38,7 +39,9 @@ from machines.protocol.variables import (
     lost_permits,
     lost_slots,
     mode,
+    needs_reset,
     on_device,
+    overtaken,
     own_seq,
     pending,
     permits,
@@ -65,6 +68,7 @@ other = job.named("other")
 fresh = ~job.old
 absent = job.state == JobState.Absent
 ready, failed = device == DeviceState.Ready, device == DeviceState.Failed
+draining = device == DeviceState.Draining
 closed = shutdown == ShutdownState.Closed
 ended = job.state.isin(JobState.Succeeded, JobState.Failed)
 restarting = device.isin(DeviceState.Recovering, DeviceState.Configuring, DeviceState.Warming)
@@ -181,6 +185,27 @@ KV: tuple[Property, ...] = (
         holds=implies((job.kv == K.Unknown) & fresh & ~failed, own_seq.record == SequenceState.Unknown),
     ),
     Invariant(
+        "kv.owner", "A sequence is Busy only while a job of this generation or a removal owns it.", "§7", over=S,
+        holds=implies(
+            (seq.record == SequenceState.Busy) & ~failed,
+            (seq.call == SequenceCall.Remove)
+            | some(
+                job,
+                (SEQUENCE_OF.index() == seq.index) & fresh
+                & ((job.call == JobCall.Reserve) | job.kv.isin(K.Reserved, K.Submitted)),
+            ),
+        ),
+    ),
+    Step(
+        "kv.wake", "Whatever frees KV lets the line try again.", "§7",
+        holds=implies(kv_free.next > kv_free, ~kv_short.next) | (kv_short.next & ~kv_short),
+    ),
+    Step(
+        "kv.patience", "After a refused Apply nobody tries before something is freed or the back-off is over.", "F31",
+        over=J, on=("admission.reserve.prefill", "admission.reserve.extend"),
+        holds=implies(~(job.call.next == job.call), ~kv_short),
+    ),
+    Invariant(
         "kv.lost", "Sequences in doubt are counted.", "§7",
         holds=lost_kv == count(seq, seq.record == SequenceState.Unknown),
     ),
@@ -245,6 +270,15 @@ SUBMISSION: tuple[Property, ...] = (
     Invariant(
         "load.reduced", "After a transient error one job at a time is admitted; a second is a leftover.", "§8",
         holds=implies(ready & (mode == AdmissionMode.Reduced), permits <= p.INFLIGHT.expr),
+    ),
+    Step(
+        "load.one_at_a_time", "After a transient error a job is admitted only when nothing else is at work.", "§8",
+        over=J, on=("admission.reserve.prefill", "admission.reserve.extend"),
+        holds=implies(~(job.call.next == job.call) & (mode == AdmissionMode.Reduced), work == 0),
+    ),
+    Invariant(
+        "load.bypass", "The head of the admission line is overtaken at most so often.", "F32",
+        holds=overtaken <= p.BYPASS.expr,
     ),
     Invariant(
         "load.permits", "A permit is held from the begin of infer() until the device is done, or is in doubt.", "§6.4",
@@ -336,10 +370,8 @@ LIFE: tuple[Property, ...] = (
     ),
     Step(
         "life.budget", "Every reset is on the recovery budget.", "§9.2",
-        holds=implies(
-            (device.next == DeviceState.Recovering) & ~(device == DeviceState.Recovering),
-            recoveries.next == recoveries + 1,
-        ),
+        holds=((device.next == DeviceState.Recovering) & ~(device == DeviceState.Recovering))
+        == (recoveries.next > recoveries),
     ),
     Step(
         "life.ladder", "A rung that did not help is not tried again in the same recovery.", "§8",
@@ -391,8 +423,45 @@ LIFE: tuple[Property, ...] = (
         on=("admission.reserve.refused.*",), holds=kv_short.next,
     ),
     Step(
-        "life.no_reset_when_closing", "Closing never starts a reset.", "FI13", on=("lifecycle.reset",),
-        holds=shutdown == ShutdownState.Open,
+        "life.no_reset_when_closing", "Closing never starts a reset.", "FI13",
+        on=("lifecycle.reset", "lifecycle.recover", "clock.grace.recover"), holds=shutdown == ShutdownState.Open,
+    ),
+    Step(
+        "life.watchdog", "A watchdog bites only while a call is under way.", "§9.1",
+        on=("clock.stuck", "clock.stuck.remove"), holds=calls > 0,
+    ),
+    Step(
+        "life.clean", "A clean planned drain is neither reset nor given up.", "§9.2",
+        on=("lifecycle.recover", "clock.grace.recover", "lifecycle.give_up"), holds=needs_reset & draining,
+    ),
+    Step(
+        "life.reconfigure", "A planned drain ends in a new configuration only when it is clean and complete.", "§9.2",
+        on=("lifecycle.reconfigure", "lifecycle.rollback", "lifecycle.no_fallback"),
+        holds=draining & ~needs_reset & drained & (waits == 0) & (shutdown == ShutdownState.Open),
+    ),
+    Step(
+        "life.rollback", "A rollback uses up the model that was known to be good.", "§8",
+        on=("lifecycle.rollback", "lifecycle.configure.artifact"),
+        holds=fallback & ~fallback.next & (device.next == DeviceState.Configuring)
+        & mode.next.isin(AdmissionMode.Rejected, AdmissionMode.Stopped),
+    ),
+    Step(
+        "life.switch", "A planned switch keeps the present model as the one known to be good.", "§9.2",
+        on=("client.switch",), holds=fallback.next & (shutdown == ShutdownState.Open),
+    ),
+    Step(
+        "life.last", "What the last rung, the last model or a broken configuration ends in is Failed.", "§9.2",
+        on=("*.last", "lifecycle.no_fallback", "lifecycle.configure.failed", "lifecycle.give_up", "lifecycle.abort"),
+        holds=device.next == DeviceState.Failed,
+    ),
+    Step(
+        "life.closing", "Closing gives a device up only when it is overdue, or the device is being restarted.", "FI13",
+        on=("clock.grace.close", "lifecycle.abort"),
+        holds=(shutdown == ShutdownState.Closing) & (restarting | (ready & ~(drained & (waits == 0)))),
+    ),
+    Step(
+        "life.reuse", "Quarantined memory is reused only after a golden run has passed.", "§5.1-8",
+        on=("lifecycle.reap.reuse", "lifecycle.rebuild"), holds=confirmed,
     ),
     Step(
         "life.strict", "Admission opens only in Ready; until then it only becomes stricter.", "§8",
@@ -516,6 +585,10 @@ PROGRESS: tuple[Property, ...] = (
         applies=~p.EXITS,
         when=(job.state == JobState.Quarantined) & job.old & ~_quiet,
         then=~(job.state == JobState.Quarantined) | _quiet,
+    ),
+    LeadsTo(
+        "live.retry", "After a refused Apply the line may try again.", "F27",
+        when=kv_short & ready, then=~kv_short | ~ready,
     ),
     LeadsTo(
         "live.admitted", "The head of the line is tried while there is capacity for it.", "F27", over=J,

@@ -20,6 +20,7 @@ from machines.protocol.variables import (
     lost_kv,
     lost_slots,
     mode,
+    overtaken,
     own_seq,
     pending,
     serving,
@@ -29,7 +30,7 @@ from machines.protocol.variables import (
 from machines.rulebook import Rule
 from machines.sequence import SequenceState
 
-_left, _closing_up = leave_line()
+_left, _closing_up, _head_changed = leave_line()
 _continues = own_seq.record == SequenceState.Live
 _begins = own_seq.record.isin(SequenceState.Empty, SequenceState.Lost)
 _mismatch = ite(job.extends, _begins, _continues) | (own_seq.record == SequenceState.Unknown)
@@ -39,6 +40,7 @@ _may_try = (
     & ((mode == AdmissionMode.Open) | (work == 0))
 )  # fmt: skip
 _reserving = {work: work + 1, calls: calls + 1, bypassed: ite(job.turn == 1, bypassed, bypassed + 1)}
+_overtaking = {overtaken: ite(job.turn == 1, overtaken, overtaken + 1)}
 _admitted_stop = (job.state == JobState.Admitted) & idle & ~gone & stopped
 _refused = {job.state: "fail", job.slot: "give_back", job.answer: "fail"}
 _keeps_reservation = job.kv == KvTxnState.Reserved
@@ -48,21 +50,23 @@ RULES = (
     Rule(
         "admission.refuse", ADMISSION, (job.state == JobState.Created) & idle & (~pending | ~serving | _mismatch),
         JOB, cites="§9.1", fires={job.state: "fail", job.answer: "fail"},
-        then={**_left, job.extends: False}, each=_closing_up,
+        then={**_left, job.extends: False}, each=_closing_up, truth=_head_changed,
         about="stopped, not serving, or its past_len does not fit the sequence: the device is not touched",
     ),
     Rule(
         "admission.reserve.prefill", ADMISSION, _may_try & ~job.extends & _begins & (kv_free > 0), JOB,
         begins=RESERVE, cites="§7", fires={own_seq.record: "prefill"}, then={**_reserving, kv_free: kv_free - 1},
+        truth=_overtaking,
         about="canAllocate said yes: one Apply",
     ),
     Rule(
         "admission.reserve.extend", ADMISSION, _may_try & job.extends & _continues, JOB,
-        begins=RESERVE, cites="§7", fires={own_seq.record: "extend"}, then=_reserving,
+        begins=RESERVE, cites="§7", fires={own_seq.record: "extend"}, then=_reserving, truth=_overtaking,
     ),
     Rule(
         "admission.reserve.ok", ADMISSION, over=JOB, outcome=(RESERVE, ("ok",)), cites="§7",
         fires={job.state: "admit", job.kv: "reserve"}, then={calls: calls - 1, **_left}, each=_closing_up,
+        truth=_head_changed,
     ),
     Rule(
         "admission.reserve.refused.prefill", ADMISSION, ~job.extends, JOB, outcome=(RESERVE, ("refused",)), cites="§7",

@@ -18,6 +18,7 @@ from machines.protocol.variables import (
     lost_permits,
     lost_slots,
     mode,
+    overtaken,
     own_seq,
     permits,
     recoveries,
@@ -54,11 +55,13 @@ DRAIN_ARTIFACT: Fires = {device: "drain", mode: "reject"}
 DRAIN_LIFECYCLE: Fires = {device: "drain", mode: "pause"}
 
 
-def leave_line() -> tuple[dict[Expr, Expr], tuple[Each, ...]]:
-    """The job leaves the admission line: those behind it move up; a new head starts with no bypass on its account."""
+def leave_line() -> tuple[dict[Expr, Expr], tuple[Each, ...], dict[Expr, Expr]]:
+    """The job leaves the admission line: those behind it move up; a new head starts with no bypass on its account.
+    Its updates, for everybody in the line, and of the world."""
     moved = ite(other == job.index, 0, ite(_their.turn > job.turn, _their.turn - 1, _their.turn))
     then = {line: line - 1, bypassed: ite(job.turn == 1, 0, bypassed)}
-    return then, (Each(other, then={_their.turn: moved}),)
+    truth = {overtaken: ite(job.turn == 1, 0, overtaken)}
+    return then, (Each(other, then={_their.turn: moved}),), truth
 
 
 def end_of_generation() -> tuple[dict[Expr, object], tuple[Each, ...]]:

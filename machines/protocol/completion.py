@@ -59,7 +59,7 @@ RULES = (
         outcome=(WAIT, ("exception",)), begins=UNDO, cites="§14",
         fires={
             job.state: "complete", job.kv: "unknown", job.slot: "done", own_seq.record: "unknown",
-            job.answer: "fail", **DRAIN_DEVICE,
+            **DRAIN_DEVICE,
         },
         then={waits: waits - 1, permits: permits - 1, calls: calls + 1, lost_kv: lost_kv + 1},
         about="policy trust_exception: the device no longer touches the slot",

@@ -98,8 +98,8 @@ MUTATION_RUNS: tuple[Run, ...] = (
     Run("mutants: trust submit", {**EXIT, **ONE_JOB, "faults": 1, "trust_submit": 1, "submit_error_starts_nothing": 1}),
     Run("mutants: trust exceptions", {**EXIT, **ONE_JOB, "faults": 1, "trust_exception": 1, "exception_stops_dma": 1}),
     Run("mutants: calm", {**EXIT, "faults": 0, "slots": 2, "inflight": 2, "calm": 1}, without=NOTHING_GOES_WRONG),
-    Run("mutants: two sequences", {**EXIT, "faults": 1, "slots": 2, "inflight": 2}),
-    Run("mutants: one sequence", {**SOUND["rebuild-golden"], "faults": 1, "sequences": 1, "kv": 1}),
     Run("mutants: two faults", {**SOUND["rebuild-golden"], **ONE_JOB, **_switching, "faults": 2}),
+    Run("mutants: two sequences", {**EXIT, "faults": 1, "slots": 2}),
+    Run("mutants: one sequence", {**SOUND["rebuild-golden"], "faults": 1, "sequences": 1, "kv": 1}),
 )
 """The scopes of the mutation study, cheapest first; what one of them kills is not explored in the next."""

@@ -91,6 +91,7 @@ VARIABLES: tuple[Var, ...] = (
     variable("submitting", flag, lock="submit", about="the submitter is inside infer()"),
     # the world
     variable("faults", upto(p.FAULTS), p.FAULTS.expr, world=True, about="misbehaviour left"),
+    variable("overtaken", Domain(p.BYPASS.expr + 1), world=True, about="how often the present head was overtaken"),
     variable("broken", flag, world=True, about="the device is broken until a real reset"),
     # one job
     variable("state", JOB, sort=job, lock="completion"),
@@ -122,7 +123,7 @@ free, lost_slots, permits, submitting = (
     _shared["permits"],
     _shared["submitting"],
 )
-faults, broken = _shared["faults"], _shared["broken"]
+faults, overtaken, broken = _shared["faults"], _shared["overtaken"], _shared["broken"]
 own_seq = SEQUENCE_OF.of()
 
 # -- words --------------------------------------------------------------------------------------------------------
