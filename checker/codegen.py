@@ -25,7 +25,8 @@ from attrs import evolve, frozen
 from checker.model import Instance, Model, Pending, Slot, TableStep
 from checker.result import DEADLOCK, ILLEGAL, RANGE, RECEPTIVE
 from checker.simplify import Known, always, simplify
-from machines.expr import Expr, to_c
+from machines.expr import Expr
+from machines.printing import to_c
 
 __all__ = ["CodegenError", "Field", "Layout", "NativeError", "Variant", "property_ids", "source"]
 

@@ -27,7 +27,8 @@ from checker.result import (
     ProgressCallback,
     TraceStep,
 )
-from machines.expr import Expr, to_python
+from machines.expr import Expr
+from machines.printing import to_python
 
 Edge = tuple[int, int, int]
 """(number of the source state, number of the target state, number of the instance)."""

@@ -19,7 +19,8 @@ from fnmatch import fnmatchcase
 
 from attrs import evolve, field, frozen
 
-from machines.expr import TRUE, Expr, ExprError, Grounding, Var, all_of, const
+from machines.expr import TRUE, Expr, ExprError, Var, all_of, const
+from machines.ground import Grounding, ground
 from machines.rulebook import Effect, Invariant, LeadsTo, Property, Return, Rule, Rulebook, Scope, Sometimes, Step
 from machines.table import RulebookError, Table
 
@@ -175,12 +176,12 @@ class _Builder:
     def __init__(self, scope: Scope) -> None:
         self.scope, self.book = scope, scope.rulebook
         bare = Grounding(scope.values, {}, {})
-        self.sizes = {s.name: s.size.ground(bare).value for s in self.book.sorts}
+        self.sizes = {s.name: ground(s.size, bare).value for s in self.book.sorts}
         self.slots: list[Slot] = []
         places: dict[Var, int] = {}
         for var in sorted(self.book.variables, key=self._place):
             places[var] = len(self.slots)
-            hi, initial = var.domain.hi.ground(bare).value, var.initial.ground(bare).value
+            hi, initial = ground(var.domain.hi, bare).value, ground(var.initial, bare).value
             for element in [None] if var.sort is None else range(self.sizes[var.sort.name]):
                 self.slots.append(Slot(len(self.slots), var, element, hi, initial))
         self.env = Grounding(scope.values, self.sizes, places)
@@ -208,11 +209,11 @@ class _Builder:
             leads_to=self._properties(props, LeadsTo),
             not_applicable=tuple(p.id for p in self.book.properties if not self._applies(p)),
             pending=tuple(p for e in self.book.effects for p in self._pending(e, instances)),
-            legal_end=self.book.legal_end.ground(self.env),
+            legal_end=ground(self.book.legal_end, self.env),
         )
 
     def _applies(self, prop: Property) -> bool:
-        return bool(prop.applies.ground(self.env).value)
+        return bool(ground(prop.applies, self.env).value)
 
     def _bindings(self, over: tuple[Expr, ...]) -> list[dict[Expr, int]]:
         ranges = [range(self.sizes[i.args[0].name]) for i in over]
@@ -223,7 +224,7 @@ class _Builder:
         out: list[Instance] = []
         for binding in self._bindings(rule.over):
             for ret in rule.returns or (None,):
-                guard = all_of(rule.full_guard, rule.world, ret.when if ret else True).ground(self.env, binding)
+                guard = ground(all_of(rule.full_guard, rule.world, ret.when if ret else True), self.env, binding)
                 if guard.is_const and not guard.value:
                     continue
                 steps, updates = self._effects(rule, ret, binding)
@@ -238,13 +239,13 @@ class _Builder:
         updates: dict[int, Expr] = {}
 
         def write(target: Expr, value: Expr, at: Mapping[Expr, int]) -> None:
-            slot = target.ground(self.env, at).args[0]
+            slot = ground(target, self.env, at).args[0]
             if slot in updates or any(s.slot == slot for s in steps):
                 raise ExprError(f"rule {rule.id} writes {self.slots[slot].name} twice")
-            updates[slot] = value.ground(self.env, at)
+            updates[slot] = ground(value, self.env, at)
 
         def fire(target: Expr, event: str, at: Mapping[Expr, int]) -> None:
-            slot = target.ground(self.env, at).args[0]
+            slot = ground(target, self.env, at).args[0]
             if slot in updates or any(s.slot == slot for s in steps):
                 raise ExprError(f"rule {rule.id} writes {self.slots[slot].name} twice")
             steps.append(self._table_step(slot, event))
@@ -289,7 +290,7 @@ class _Builder:
                     case _:
                         raise AssertionError(p)
                 at = tuple(binding.values())
-                out.append(GroundProperty(p, at, holds.ground(self.env, binding), when.ground(self.env, binding)))
+                out.append(GroundProperty(p, at, ground(holds, self.env, binding), ground(when, self.env, binding)))
         return tuple(out)
 
     def _pending(self, effect: Effect, instances: list[Instance]) -> list[Pending]:
@@ -299,11 +300,11 @@ class _Builder:
         out = []
         for binding in self._bindings(over):
             for ret in effect.returns:
-                when = all_of(effect.pending, ret.when).ground(self.env, binding)
+                when = ground(all_of(effect.pending, ret.when), self.env, binding)
                 if when.is_const and not when.value:
                     continue
                 takers = tuple(
-                    r.full_guard.ground(self.env, binding)
+                    ground(r.full_guard, self.env, binding)
                     for r in self.book.rules
                     if r.outcome and r.outcome[0] is effect and ret.observed in r.outcome[1] and r.id in present
                 )

@@ -26,7 +26,9 @@ from attrs import frozen
 from checker.model import Instance, Model, TableStep
 from checker.result import DEADLOCK, ILLEGAL, RANGE, RECEPTIVE
 from checker.vector import evaluate
-from machines.expr import Expr, any_of, const, fold, fold_and, fold_or, same, to_promela
+from machines.expr import Expr, any_of, const, same
+from machines.ground import fold, fold_and, fold_or
+from machines.printing import to_promela
 
 IMPOSSIBLE, REJECTED = -1, -2
 

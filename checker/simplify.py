@@ -17,7 +17,8 @@ from attrs import frozen
 
 from checker.model import Instance, Model
 from checker.vector import evaluate
-from machines.expr import FALSE, TRUE, Expr, const, fold, fold_and, fold_or, same
+from machines.expr import FALSE, TRUE, Expr, const, same
+from machines.ground import fold, fold_and, fold_or
 
 Values = frozenset[int]
 TRIED_MAX = 4096  # combinations of values

@@ -14,7 +14,7 @@ and constants are folded. Engines and exports print ground trees (`to_python`, `
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from attrs import field, frozen
@@ -150,11 +150,6 @@ class Expr:
         if self.op == "and":
             return tuple(c for a in self.args for c in a.conjuncts())
         return () if self.is_const and self.value else (self,)
-
-    # -- grounding ----------------------------------------------------------------------------------------------
-    def ground(self, env: Grounding, binding: Mapping[Expr, int] | None = None) -> Expr:
-        """Put in the scope `env` and element numbers for the open indices (`binding`); fold constants."""
-        return _ground(self, env, dict(binding or {}))
 
 
 def const(value: object) -> Expr:
@@ -392,122 +387,6 @@ class Map:
         return Expr("map", (self, self.source.index if index is None else index))
 
 
-# -- grounding ----------------------------------------------------------------------------------------------------
-@frozen(eq=False)
-class Grounding:
-    """One scope: values of the parameters, and where each variable's copies lie in the state tuple."""
-
-    params: Mapping[str, int]
-    sizes: Mapping[str, int]
-    slots: Mapping[Var, int]  # first slot of the variable; element i lies at slots[var] + i
-
-    def slot(self, var: Var, element: int | None) -> int:
-        if var.sort is None:
-            return self.slots[var]
-        if element is None or not 0 <= element < self.sizes[var.sort.name]:
-            raise ExprError(f"{var.path}: element {element} is out of range; the scope has {self.sizes[var.sort.name]}")
-        return self.slots[var] + element
-
-
-def _ground(e: Expr, env: Grounding, binding: dict[Expr, int]) -> Expr:
-    def rec(x: Expr) -> Expr:
-        return _ground(x, env, binding)
-
-    match e.op:
-        case "const" | "slot":
-            return e
-        case "param":
-            return const(env.params[e.args[0].name])
-        case "index":
-            return const(_bound(e, binding))
-        case "map":
-            source = rec(e.args[1]).value
-            return const(e.args[0].function(source, env.params))
-        case "ref":
-            var, index, primed = e.args
-            element = None if index is None else rec(index).value
-            return Expr("slot", (env.slot(var, element), primed))
-        case "count" | "every" | "some":
-            index, body = e.args
-            items = [_ground(body, env, {**binding, index: i}) for i in range(env.sizes[index.args[0].name])]
-            return fold_count(items) if e.op == "count" else fold_and(items) if e.op == "every" else fold_or(items)
-        case _:
-            return fold(e.op, [rec(a) for a in e.args])
-
-
-def _bound(index: Expr, binding: Mapping[Expr, int]) -> int:
-    for key, element in binding.items():
-        if key.args == index.args:
-            return element
-    raise ExprError(f"index {index} is not bound here: name it in the rule's or property's `over`")
-
-
-def fold(op: str, args: list[Expr]) -> Expr:
-    """Build a ground node, folding constants."""
-    if op == "and":
-        return fold_and(args)
-    if op == "or":
-        return fold_or(args)
-    if op == "ite":
-        test, a, b = args
-        if test.is_const:
-            return a if test.value else b
-        return a if same(a, b) else Expr("ite", (test, a, b))
-    if op == "not":
-        (a,) = args
-        return const(not a.value) if a.is_const else a.args[0] if a.op == "not" else Expr("not", (a,))
-    a, b = args
-    if a.is_const and b.is_const:
-        return const(_OPS[op](a.value, b.value))
-    if op == "eq" and same(a, b):
-        return TRUE
-    if op in ("add", "sub") and b.is_const and b.value == 0:
-        return a
-    if op == "add" and a.is_const and a.value == 0:
-        return b
-    return Expr(op, (a, b))
-
-
-_OPS: dict[str, Callable[[int, int], int]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "eq": lambda a, b: int(a == b),
-    "lt": lambda a, b: int(a < b),
-    "le": lambda a, b: int(a <= b),
-}
-
-
-def fold_and(items: Iterable[Expr]) -> Expr:
-    flat: list[Expr] = []
-    for x in items:
-        if x.is_const and not x.value:
-            return FALSE
-        flat.extend(x.conjuncts())
-    return TRUE if not flat else flat[0] if len(flat) == 1 else Expr("and", tuple(flat))
-
-
-def fold_or(items: Iterable[Expr]) -> Expr:
-    flat: list[Expr] = []
-    for x in items:
-        if x.is_const:
-            if x.value:
-                return TRUE
-            continue
-        flat.extend(x.args if x.op == "or" else (x,))
-    return FALSE if not flat else flat[0] if len(flat) == 1 else Expr("or", tuple(flat))
-
-
-def fold_count(items: Iterable[Expr]) -> Expr:
-    known = 0
-    open_: list[Expr] = []
-    for x in items:
-        if x.is_const:
-            known += int(bool(x.value))
-        else:
-            open_.append(x)
-    return const(known) if not open_ else Expr("sum", (*open_, const(known)))
-
-
 def same(a: Expr, b: Expr) -> bool:
     """Structural equality."""
     if a.op != b.op or len(a.args) != len(b.args):
@@ -521,7 +400,7 @@ def same(a: Expr, b: Expr) -> bool:
 
 
 # -- printing -----------------------------------------------------------------------------------------------------
-_SYMBOL = {"eq": "==", "lt": "<", "le": "<=", "add": "+", "sub": "-"}
+SYMBOLS = {"eq": "==", "lt": "<", "le": "<=", "add": "+", "sub": "-"}
 
 
 def _show(e: Expr, level: int) -> str:
@@ -569,7 +448,7 @@ def _show(e: Expr, level: int) -> str:
         case "count" | "every" | "some":
             return f"{e.op}({e.args[0]}: {e.args[1]})"
         case _:
-            return wrap(f"{_show(e.args[0], 4)} {_SYMBOL[e.op]} {_value(e.args[1])}", 3)
+            return wrap(f"{_show(e.args[0], 4)} {SYMBOLS[e.op]} {_value(e.args[1])}", 3)
 
 
 def _value(e: Expr) -> str:
@@ -582,65 +461,3 @@ def _membership(e: Expr) -> str | None:
     if not all(a.op == "eq" and a.args[1].is_const and same(a.args[0], e.args[0].args[0]) for a in e.args):
         return None
     return f"{_show(e.args[0].args[0], 4)} in {{{', '.join(_value(a.args[1]) for a in e.args)}}}"
-
-
-def to_python(e: Expr, slot: Callable[[int, bool], str]) -> str:
-    """A ground tree as a Python expression; `slot(k, primed)` prints a state slot. Booleans come out as bool or int."""
-
-    def rec(x: Expr) -> str:
-        return to_python(x, slot)
-
-    match e.op:
-        case "const":
-            return str(e.value)
-        case "slot":
-            return slot(e.args[0], e.args[1])
-        case "and":
-            return "(" + " and ".join(map(rec, e.args)) + ")"
-        case "or":
-            return "(" + " or ".join(map(rec, e.args)) + ")"
-        case "not":
-            return f"(not {rec(e.args[0])})"
-        case "ite":
-            return f"({rec(e.args[1])} if {rec(e.args[0])} else {rec(e.args[2])})"
-        case "sum":
-            return "(" + " + ".join(rec(a) if a.is_const else f"(1 if {rec(a)} else 0)" for a in e.args) + ")"
-        case "add" | "sub" | "eq" | "lt" | "le":
-            return f"({rec(e.args[0])} {_SYMBOL[e.op]} {rec(e.args[1])})"
-        case _:
-            raise ExprError(f"({e}) is not ground: it still has an open {e.op}")
-
-
-def to_c(e: Expr, slot: Callable[[int, bool], str]) -> str:
-    """A ground tree as a C expression over int; also valid Promela (which prints `ite` as ``(a -> b : c)``)."""
-    return _c_like(e, slot, "?")
-
-
-def to_promela(e: Expr, slot: Callable[[int, bool], str]) -> str:
-    """A ground tree as a Promela expression."""
-    return _c_like(e, slot, "->")
-
-
-def _c_like(e: Expr, slot: Callable[[int, bool], str], then: str) -> str:
-    def rec(x: Expr) -> str:
-        return _c_like(x, slot, then)
-
-    match e.op:
-        case "const":
-            return str(e.value)
-        case "slot":
-            return slot(e.args[0], e.args[1])
-        case "and":
-            return "(" + " && ".join(map(rec, e.args)) + ")"
-        case "or":
-            return "(" + " || ".join(map(rec, e.args)) + ")"
-        case "not":
-            return f"(!{rec(e.args[0])})"
-        case "ite":
-            return f"({rec(e.args[0])} {then} {rec(e.args[1])} : {rec(e.args[2])})"
-        case "sum":
-            return "(" + " + ".join(rec(a) if a.is_const else f"({rec(a)} {then} 1 : 0)" for a in e.args) + ")"
-        case "add" | "sub" | "eq" | "lt" | "le":
-            return f"({rec(e.args[0])} {_SYMBOL[e.op]} {rec(e.args[1])})"
-        case _:
-            raise ExprError(f"({e}) is not ground: it still has an open {e.op}")

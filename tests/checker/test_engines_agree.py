@@ -22,7 +22,7 @@ from checker.model import build
 from checker.native import Program
 from checker.result import Exploration, Limits
 from examples import two_phase_commit
-from machines.expr import to_c
+from machines.printing import to_c
 from tests.checker.strategies import Drawn, rulebooks
 
 SAME = ("states", "transitions", "depth", "fired", "cells", "reached", "findings", "complete", "stopped")

@@ -11,7 +11,9 @@ import checker.simplify
 from checker.explore import explore
 from checker.model import Model, StateTuple, build
 from checker.simplify import Known, simplify
-from machines.expr import Expr, fold, ite, to_python
+from machines.expr import Expr, ite
+from machines.ground import fold
+from machines.printing import to_python
 from machines.rulebook import Step
 from tests.checker.door import Door, call, damage, door, door_rulebook, used
 

@@ -21,7 +21,6 @@ from machines.expr import (
     Domain,
     Expr,
     ExprError,
-    Grounding,
     Map,
     Param,
     Sort,
@@ -32,14 +31,12 @@ from machines.expr import (
     const,
     count,
     every,
-    fold,
     ite,
     same,
     some,
-    to_c,
-    to_promela,
-    to_python,
 )
+from machines.ground import Grounding, fold, ground
+from machines.printing import to_c, to_promela, to_python
 from machines.rulebook import variable
 
 
@@ -149,12 +146,12 @@ ENV = Grounding(PARAMS, {"cat": SIZE}, SLOTS)
 
 def test_an_open_index_must_be_bound() -> None:
     with pytest.raises(ExprError, match="index other is not bound here"):
-        (cat.at(other).naps == 0).ground(ENV, {cat.index: 0})
+        ground(cat.at(other).naps == 0, ENV, {cat.index: 0})
 
 
 def test_an_element_out_of_range_is_named() -> None:
     with pytest.raises(ExprError, match=r"cat\.naps: element 5 is out of range; the scope has 2"):
-        (cat.at(5).naps == 0).ground(ENV)
+        ground(cat.at(5).naps == 0, ENV)
 
 
 def test_a_tree_that_is_not_ground_is_not_printed() -> None:
@@ -180,7 +177,7 @@ def test_a_tree_that_is_not_ground_is_not_printed() -> None:
     ],
 )
 def test_constants_are_folded(expr: Expr, folded: str) -> None:
-    got = expr.ground(ENV, {cat.index: 0})
+    got = ground(expr, ENV, {cat.index: 0})
     expected = {"True": "1", "False": "0"}.get(folded, folded) if got.is_const else folded
     assert (str(got.value) if got.is_const else str(got).replace("(", "").replace(")", "")) == expected
 
@@ -277,7 +274,7 @@ bindings = st.fixed_dictionaries({"cat": st.integers(0, SIZE - 1), "other": st.i
 
 
 def grounded(e: Expr, binding: Binding) -> Expr:
-    return e.ground(ENV, {cat.index: binding["cat"], other: binding["other"]})
+    return ground(e, ENV, {cat.index: binding["cat"], other: binding["other"]})
 
 
 @given(truths, states, bindings)
@@ -313,12 +310,12 @@ def test_a_ground_tree_printed_as_c_means_the_same(tmp_path: Path) -> None:
 
 def test_a_printer_that_is_wrong_is_seen() -> None:
     """Negative control: the oracle and the printed tree differ when the tree was folded wrongly."""
-    wrong = fold("add", [food.ground(ENV), const(1)])
+    wrong = fold("add", [ground(food, ENV), const(1)])
     text = to_python(wrong, lambda k, primed: f"s[{k}]")
     assert eval(text, {"s": (3, 0, 0, 0, 0, 0)}) != value_of(food, (3, 0, 0, 0, 0, 0), {})
 
 
 def test_promela_prints_ite_its_own_way() -> None:
-    e = ite(awake, food, 0).ground(ENV)
+    e = ground(ite(awake, food, 0), ENV)
     assert to_c(e, lambda k, primed: f"s{k}") == "(s1 ? s0 : 0)"
     assert to_promela(e, lambda k, primed: f"s{k}") == "(s1 -> s0 : 0)"
