@@ -1,4 +1,4 @@
-"""The mutation study: what is removed, how a fate is found, and that the committed page speaks of the present rulebook."""
+"""The mutation study: what is removed, how a fate is found, and that the committed page is about this rulebook."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_fates_of_two_phase_commit() -> None:
 
 def test_a_scope_that_refutes_the_original_is_refused() -> None:
     """Otherwise every mutant would count as killed there."""
-    with pytest.raises(RulebookError, match="the rulebook itself is refuted by I4.memory"):
+    with pytest.raises(RulebookError, match=r"the rulebook itself is refuted by I4\.memory"):
         study(
             RULEBOOK, [Run("bad", {"jobs": 1, "sequences": 1, "process_exit_stops_dma": 1, "busy_starts_nothing": 0})]
         )
