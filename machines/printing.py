@@ -4,49 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from attrs import frozen
+
 from machines.expr import SYMBOLS, Expr, ExprError
 
-
-def to_python(e: Expr, slot: Callable[[int, bool], str]) -> str:
-    """A ground tree as a Python expression; `slot(k, primed)` prints a state slot. Booleans come out as bool or int."""
-
-    def rec(x: Expr) -> str:
-        return to_python(x, slot)
-
-    match e.op:
-        case "const":
-            return str(e.value)
-        case "slot":
-            return slot(e.args[0], e.args[1])
-        case "and":
-            return "(" + " and ".join(map(rec, e.args)) + ")"
-        case "or":
-            return "(" + " or ".join(map(rec, e.args)) + ")"
-        case "not":
-            return f"(not {rec(e.args[0])})"
-        case "ite":
-            return f"({rec(e.args[1])} if {rec(e.args[0])} else {rec(e.args[2])})"
-        case "sum":
-            return "(" + " + ".join(rec(a) if a.is_const else f"(1 if {rec(a)} else 0)" for a in e.args) + ")"
-        case "add" | "sub" | "eq" | "lt" | "le":
-            return f"({rec(e.args[0])} {SYMBOLS[e.op]} {rec(e.args[1])})"
-        case _:
-            raise ExprError(f"({e}) is not ground: it still has an open {e.op}")
+SlotPrinter = Callable[[int, bool], str]
+"""How a state slot is written: its number, and whether its next value is meant."""
 
 
-def to_c(e: Expr, slot: Callable[[int, bool], str]) -> str:
-    """A ground tree as a C expression over int; also valid Promela (which prints `ite` as ``(a -> b : c)``)."""
-    return _c_like(e, slot, "?")
+@frozen
+class Language:
+    """What differs between the languages. choice: a format of test, then, otherwise."""
+
+    conjunction: str
+    disjunction: str
+    negation: str
+    choice: str
 
 
-def to_promela(e: Expr, slot: Callable[[int, bool], str]) -> str:
+PYTHON = Language(" and ", " or ", "not ", "({then} if {test} else {otherwise})")
+C = Language(" && ", " || ", "!", "({test} ? {then} : {otherwise})")
+PROMELA = Language(" && ", " || ", "!", "({test} -> {then} : {otherwise})")
+
+
+def to_python(e: Expr, slot: SlotPrinter) -> str:
+    """A ground tree as a Python expression. Booleans come out as bool or int."""
+    return _print(e, slot, PYTHON)
+
+
+def to_c(e: Expr, slot: SlotPrinter) -> str:
+    """A ground tree as a C expression over int."""
+    return _print(e, slot, C)
+
+
+def to_promela(e: Expr, slot: SlotPrinter) -> str:
     """A ground tree as a Promela expression."""
-    return _c_like(e, slot, "->")
+    return _print(e, slot, PROMELA)
 
 
-def _c_like(e: Expr, slot: Callable[[int, bool], str], then: str) -> str:
+def _print(e: Expr, slot: SlotPrinter, language: Language) -> str:
     def rec(x: Expr) -> str:
-        return _c_like(x, slot, then)
+        return _print(x, slot, language)
 
     match e.op:
         case "const":
@@ -54,15 +52,19 @@ def _c_like(e: Expr, slot: Callable[[int, bool], str], then: str) -> str:
         case "slot":
             return slot(e.args[0], e.args[1])
         case "and":
-            return "(" + " && ".join(map(rec, e.args)) + ")"
+            return "(" + language.conjunction.join(map(rec, e.args)) + ")"
         case "or":
-            return "(" + " || ".join(map(rec, e.args)) + ")"
+            return "(" + language.disjunction.join(map(rec, e.args)) + ")"
         case "not":
-            return f"(!{rec(e.args[0])})"
+            return f"({language.negation}{rec(e.args[0])})"
         case "ite":
-            return f"({rec(e.args[0])} {then} {rec(e.args[1])} : {rec(e.args[2])})"
+            test, then, otherwise = map(rec, e.args)
+            return language.choice.format(test=test, then=then, otherwise=otherwise)
         case "sum":
-            return "(" + " + ".join(rec(a) if a.is_const else f"({rec(a)} {then} 1 : 0)" for a in e.args) + ")"
+            counted = (
+                rec(a) if a.is_const else language.choice.format(test=rec(a), then=1, otherwise=0) for a in e.args
+            )
+            return "(" + " + ".join(counted) + ")"
         case "add" | "sub" | "eq" | "lt" | "le":
             return f"({rec(e.args[0])} {SYMBOLS[e.op]} {rec(e.args[1])})"
         case _:
