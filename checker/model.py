@@ -75,9 +75,10 @@ class Instance:
 
     @property
     def fair_group(self) -> str:
-        """Key of the fair actor instance (actor and element); empty when nothing may be assumed."""
+        """Key of the fair actor instance (actor and element, with its sort); empty when nothing may be assumed."""
         key = self.rule.fair_key
-        return f"{key}[{','.join(map(str, self.binding))}]" if key and self.binding else key
+        elements = [f"{i.args[0].name}{n}" for i, n in zip(self.rule.over, self.binding, strict=True)]
+        return f"{key}[{','.join(elements)}]" if key and elements else key
 
 
 @frozen(eq=False)

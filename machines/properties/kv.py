@@ -70,8 +70,9 @@ KV: tuple[Property, ...] = (
         ),
     ),
     Step(
-        "kv.wake", "Whatever frees KV lets the line try again.", "§7",
-        holds=implies(kv_free.next > kv_free, ~kv_short.next) | (kv_short.next & ~kv_short),
+        "kv.wake", "Whatever frees KV lets the line try again; a refusal frees none.", "§7",
+        on=("client.*", "unwind.*", "lifecycle.*", "clock.*"),
+        holds=implies(kv_free.next > kv_free, ~kv_short.next),
     ),
     Step(
         "kv.patience", "After a refused Apply nobody tries before something is freed or the back-off is over.", "F31",

@@ -56,7 +56,7 @@ LIFE: tuple[Property, ...] = (
         holds=~broken,
     ),
     Step(
-        "life.fence", "A generation ends in the step that leaves Draining, with no call under way.", "§9.2",
+        "life.fence", "A generation ends in the step that leaves Draining, with no call but Wait() under way.", "§9.2",
         holds=implies(
             (device == DeviceState.Draining) & (device.next == DeviceState.Recovering),
             every(job, implies(past_admission, job.old.next) & ~in_call),
@@ -86,7 +86,8 @@ LIFE: tuple[Property, ...] = (
         ),
     ),
     Step(
-        "life.no_call_when_failed", "On a Failed device no call is begun; those under way may be unwound.", "§9.2",
+        "life.no_call_when_failed",
+        "On a Failed device no call is begun for a job that makes none; those under way may be unwound.", "§9.2",
         over=J, holds=implies(failed & idle, job.call.next == JobCall.Idle),
     ),
     Step(
@@ -106,7 +107,8 @@ LIFE: tuple[Property, ...] = (
         holds=implies(ready, confirmed) & implies(device == DeviceState.Recovering, ~confirmed),
     ),
     Step(
-        "life.quarantine_ends", "A job leaves quarantine only after a reset was confirmed.", "§5.1-7", over=J,
+        "life.quarantine_ends", "A job leaves quarantine only when its generation has ended and no reset is pending.",
+        "§5.1-7", over=J,
         holds=implies(
             (job.state == JobState.Quarantined) & ~(job.state.next == JobState.Quarantined),
             job.old & ~(device == DeviceState.Recovering),
@@ -122,7 +124,7 @@ LIFE: tuple[Property, ...] = (
     ),
     Step(
         "life.watchdog", "A watchdog bites only while a call is under way.", "§9.1",
-        on=("clock.stuck", "clock.stuck.remove"), holds=calls > 0,
+        on=("clock.stuck*",), holds=(calls > 0) | ~(lifecycle_call == LifecycleCall.Idle),
     ),
     Step(
         "life.clean", "A clean planned drain is neither reset nor given up.", "§9.2",

@@ -19,15 +19,15 @@ from machines.rulebook import Invariant, Property, Step
 
 OWNERSHIP: tuple[Property, ...] = (
     Invariant(
-        "I1.exclusive", "While the device is reset, configured or tested, no other call into CalRT is under way.",
+        "I1.exclusive", "While the device is reset, configured or tested, no other call but an old Wait() is under way.",
         "§5.1-1", holds=implies(restarting, (calls == 0) & every(job, ~in_call)),
     ),
     Invariant(
-        "I2.one_infer", "At most one infer() is under way, and none on behalf of an ended generation.", "§5.1-2",
+        "I2.one_infer", "At most one infer() is under way.", "§5.1-2",
         holds=count(job, job.call == JobCall.Infer) <= 1,
     ),
     Step(
-        "I2.wait_after_submit", "Wait() is called for submitted jobs only.", "§5.1-2", over=J,
+        "I2.wait_after_submit", "Wait() is called only for jobs that the device has been given.", "§5.1-2", over=J,
         holds=implies((job.call.next == JobCall.Wait) & ~(job.call == JobCall.Wait), ~(job.device_work == Work.Idle)),
     ),
     Invariant(

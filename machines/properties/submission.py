@@ -6,7 +6,6 @@ from machines.properties.words import (
     J,
     fresh,
     implies,
-    ready,
 )
 from machines.protocol import params as p
 from machines.protocol.variables import (
@@ -44,9 +43,10 @@ SUBMISSION: tuple[Property, ...] = (
         "load.device", "The device works on at most max_inflight jobs of this generation.", "§6.4",
         holds=count(job, touching & fresh) <= p.INFLIGHT.expr,
     ),
-    Invariant(
-        "load.reduced", "After a transient error one job at a time is admitted; a second is a leftover.", "§8",
-        holds=implies(ready & (mode == AdmissionMode.Reduced), permits <= p.INFLIGHT.expr),
+    Step(
+        "load.reduced", "After a transient error a job is submitted only when no other has a permit.", "§8", over=J,
+        on=("submitter.infer",),
+        holds=implies(~(job.call.next == job.call) & (mode == AdmissionMode.Reduced), permits == 0),
     ),
     Step(
         "load.one_at_a_time", "After a transient error a job is admitted only when nothing else is at work.", "§8",
