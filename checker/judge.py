@@ -87,7 +87,7 @@ def _judge(
             return Judged(Judgement.NOT_REACHED)
         case Step() if not any(prop.about_rule(r) for r in fired):
             return Judged(Judgement.NOT_EVALUATED, "none of the rules it is about fired")
-        case Invariant() if not any(g.prop is prop for g in model.invariants):
+        case Invariant() | Step() if not any(g.prop is prop for g in (*model.invariants, *model.steps)):
             return Judged(Judgement.NOT_EVALUATED, "this scope has no element that it is about")
         case LeadsTo():
             return _leads_to(prop, liveness or {})

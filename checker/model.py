@@ -24,6 +24,9 @@ from machines.ground import Grounding, ground
 from machines.rulebook import Effect, Invariant, LeadsTo, Property, Return, Rule, Rulebook, Scope, Sometimes, Step
 from machines.table import RulebookError, Table
 
+HI_MAX = 65_535
+"""The largest value of a variable that every engine can hold."""
+
 StateTuple = tuple[int, ...]
 
 
@@ -183,6 +186,10 @@ class _Builder:
         for var in sorted(self.book.variables, key=self._place):
             places[var] = len(self.slots)
             hi, initial = ground(var.domain.hi, bare).value, ground(var.initial, bare).value
+            if not 0 <= hi <= HI_MAX:
+                raise ExprError(f"variable {var.path} has range 0..{hi}; allowed are 0..0 to 0..{HI_MAX}")
+            if not 0 <= initial <= hi:
+                raise ExprError(f"variable {var.path} starts at {initial}, outside its range 0..{hi}")
             for element in [None] if var.sort is None else range(self.sizes[var.sort.name]):
                 self.slots.append(Slot(len(self.slots), var, element, hi, initial))
         self.env = Grounding(scope.values, self.sizes, places)

@@ -152,13 +152,19 @@ class Expr:
         return () if self.is_const and self.value else (self,)
 
 
+NUMBER_MAX = 1_000_000
+"""Sums of a few numbers of this size still fit every engine's integers."""
+
+
 def const(value: object) -> Expr:
     """A constant; expressions pass through."""
     if isinstance(value, Expr):
         return value
     if isinstance(value, State):
-        return Expr("const", (value.code, f"{type(value).__name__}.{value.name}"))
+        return Expr("const", (value.code, f"{type(value).__name__}.{value.name}", type(value)))
     if isinstance(value, bool | int):
+        if abs(value) > NUMBER_MAX:
+            raise ExprError(f"{value} is too large for an expression; allowed are {-NUMBER_MAX}..{NUMBER_MAX}")
         return Expr("const", (int(value), str(value)))
     raise ExprError(f"{value!r} cannot be part of an expression: allowed are State members, bools, ints, expressions")
 
@@ -178,10 +184,14 @@ def _binary(op: str, left: object, right: object) -> Expr:
 def _check_comparable(x: Expr, y: Expr) -> None:
     """An enum variable may be compared with members of its own enum only."""
     if x.op == "ref" and y.is_const and x.args[0].domain.enum is not None:
-        label = y.args[1]
-        owner = x.args[0].domain.enum.__name__
-        if not label.startswith(owner + "."):
-            raise ExprError(f"{x} is compared with {label}; allowed are the members of {owner}")
+        owner = x.args[0].domain.enum
+        if not is_member(y, owner):
+            raise ExprError(f"{x} is compared with {y.args[1]}; allowed are the members of {owner.__name__}")
+
+
+def is_member(e: Expr, enum_type: type[State]) -> bool:
+    """A constant that was written as a member of just this enum."""
+    return e.is_const and e.args[2:] == (enum_type,)
 
 
 def all_of(*parts: Value) -> Expr:
@@ -351,6 +361,10 @@ class Sort:
         return _View(self, const(index))
 
     def add(self, var: Var) -> Expr:
+        if hasattr(type(self), var.name) or var.name in self.__dict__:
+            raise ExprError(
+                f"{self.name}.{var.name}: the name {var.name!r} means something else on a sort; take another"
+            )
         if var.name in self.variables:
             raise ExprError(f"{self.name}.{var.name} is declared twice")
         self.variables[var.name] = var

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from attrs import frozen
 
-from machines.expr import FALSE, TRUE, Expr, ExprError, Var, const, same
+from machines.expr import FALSE, TRUE, Expr, ExprError, Map, Var, const, same
 
 
 @frozen(eq=False)
@@ -45,7 +45,7 @@ def ground(e: Expr, env: Grounding, binding: Mapping[Expr, int] | None = None) -
             return const(_bound(e, bound))
         case "map":
             source = rec(e.args[1]).value
-            return const(e.args[0].function(source, env.params))
+            return const(_mapped(e.args[0], source, env))
         case "ref":
             var, index, primed = e.args
             element = None if index is None else rec(index).value
@@ -56,6 +56,14 @@ def ground(e: Expr, env: Grounding, binding: Mapping[Expr, int] | None = None) -
             return fold_count(items) if e.op == "count" else fold_and(items) if e.op == "every" else fold_or(items)
         case _:
             return fold(e.op, [rec(a) for a in e.args])
+
+
+def _mapped(map_: Map, source: int, env: Grounding) -> int:
+    try:
+        return map_.function(source, env.params)
+    except Exception as error:  # the user's code
+        what = f"{type(error).__name__}: {error}"
+        raise ExprError(f"map {map_.name} fails for {map_.source.name} {source}: {what}") from error
 
 
 def _bound(index: Expr, binding: Mapping[Expr, int]) -> int:

@@ -57,6 +57,17 @@ def _names(value: str | Iterable[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
 
 
+def _indices(value: Any) -> tuple[Expr, ...]:
+    """An index, a sort (its own index), or several of them."""
+    items = value if isinstance(value, tuple | list) else (value,)
+    return tuple(i.index if isinstance(i, Sort) else i for i in items)
+
+
+def _outcome(value: Any) -> Any:
+    """An effect and the classes taken; a single class may stand alone."""
+    return value if value is None else (value[0], _names(value[1]))
+
+
 @frozen
 class Actor:
     """Who takes a step.
@@ -140,12 +151,12 @@ class Rule:
     id: str
     actor: Actor
     guard: Expr = field(default=TRUE, converter=const)
-    over: tuple[Expr, ...] = ()
+    over: tuple[Expr, ...] = field(default=(), converter=_indices)
     fires: tuple[tuple[Expr, str], ...] = field(default=(), converter=_pairs)
     then: tuple[tuple[Expr, Expr], ...] = field(default=(), converter=_updates)
     each: tuple[Each, ...] = ()
     begins: Effect | None = None
-    outcome: tuple[Effect, tuple[str, ...]] | None = None
+    outcome: tuple[Effect, tuple[str, ...]] | None = field(default=None, converter=_outcome)
     world: Expr = field(default=TRUE, converter=const)
     truth: tuple[tuple[Expr, Expr], ...] = field(default=(), converter=_updates)
     cites: str = ""
@@ -209,7 +220,7 @@ class Property:
     id: str
     says: str
     cites: str = ""
-    over: tuple[Expr, ...] = field(default=(), kw_only=True)
+    over: tuple[Expr, ...] = field(default=(), converter=_indices, kw_only=True)
     applies: Expr = field(default=TRUE, converter=const, kw_only=True)
 
     kind = "property"
@@ -369,7 +380,9 @@ def variable(
     """Declare a variable; a Table as domain makes it that machine's state. Initial value: the table's, or 0."""
     table = domain if isinstance(domain, Table) else None
     values = Domain.of(table.states) if table else domain
-    assert isinstance(values, Domain)
+    if not isinstance(values, Domain):
+        hint = "declare Domain(hi), Domain.boolean(), Domain.of(Enum) or a Table"
+        raise RulebookError(f"variable {name}", [f"has no range: {hint}, not {domain!r}"])
     start = const(initial if initial is not None else table.initial if table else 0)
     var = Var(name, values, start, sort, world, lock, about, table)
     if sort is not None:

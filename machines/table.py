@@ -170,6 +170,9 @@ def _expand(table: Table) -> tuple[dict[tuple[State, str], Entry], list[str]]:
     problems: list[str] = []
     allowed = f"allowed are {', '.join(s.name for s in table.states)}"
     for row in table.rows:
+        if not isinstance(row, Row | Ignore | Reject):
+            problems.append(f"{row!r} is no row; allowed are Row, Ignore and Reject")
+            continue
         target = row.target if isinstance(row, Row) else None
         named = [*row.source, *([target] if target is not None else [])]
         for state in named:

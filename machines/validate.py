@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from machines.expr import Domain, Expr, Sort, State, Var
+from machines.expr import Domain, Expr, Param, Sort, State, Var, is_member
 
 if TYPE_CHECKING:
     from machines.rulebook import Effect, Property, Rule, Rulebook
@@ -19,11 +19,14 @@ BUILT_IN_PROPERTIES = ("deadlock", "range", "illegal", "receptive")
 def problems_of(book: Rulebook) -> list[str]:
     """Every problem of the rulebook, in the order a reader would meet them. Empty when it is well formed."""
     found = list(_duplicates(book))
+    if not book.rules:
+        found.append("there are no rules, so there is nothing to prove")
+    found += [p for q in book.params for p in _param(q)]
     found += [p for v in book.variables for p in _variable(book, v)]
     found += [p for r in book.rules for p in _rule(book, r)]
     found += [p for e in book.effects for p in _effect(book, e)]
     found += [p for q in book.properties for p in _property(book, q)]
-    found += _expression("legal end", book.legal_end, book, ())
+    found += _expression("legal end", book.legal_end, book, (), truth=True)
     found += _unfired_rows(book)
     found += _runs(book)
     return found
@@ -33,6 +36,8 @@ def _duplicates(book: Rulebook) -> Iterator[str]:
     groups: dict[str, Iterable[str]] = {
         "actor": (a.name for a in book.actors),
         "parameter": (p.name for p in book.params),
+        "sort": (s.name for s in book.sorts),
+        "table": (t.name for t in book.tables),
         "variable": (v.path for v in book.variables),
         "rule": (r.id for r in book.rules),
         "effect": (e.name for e in book.effects),
@@ -43,6 +48,11 @@ def _duplicates(book: Rulebook) -> Iterator[str]:
         for name, n in Counter(names).items():
             if n > 1:
                 yield f"{kind} {name} is declared {n} times"
+
+
+def _param(param: Param) -> Iterator[str]:
+    if not param.lo <= param.default <= param.hi:
+        yield f"parameter {param.name} has default {param.default}; allowed are {param.lo}..{param.hi}"
 
 
 def _variable(book: Rulebook, var: Var) -> Iterator[str]:
@@ -56,6 +66,8 @@ def _variable(book: Rulebook, var: Var) -> Iterator[str]:
         yield from _expression(f"the {part} of {where}", expr, book, ())
     if var.initial.is_const and var.domain.hi.is_const and not 0 <= var.initial.value <= var.domain.hi.value:
         yield f"{where} starts at {var.initial.value}, outside 0..{var.domain.hi.value}"
+    if var.domain.enum is not None and var.initial.args[2:] not in ((), (var.domain.enum,)):
+        yield f"{where} starts at {var.initial}; allowed are the members of {var.domain.enum.__name__}"
     if var.sort is not None and var.sort not in book.sorts:
         yield f"{where} belongs to sort {var.sort.name}, which the rulebook does not list"
     if book.locks and not var.world and var.lock not in book.locks:
@@ -71,7 +83,9 @@ def _rule(book: Rulebook, rule: Rule) -> Iterator[str]:
         known = ", ".join(a.name for a in book.actors)
         yield f"{where} belongs to actor {rule.actor.name}, which is not one of {known}"
     for part, expr in (("guard", rule.full_guard), ("world condition", rule.world)):
-        yield from _expression(f"the {part} of {where}", expr, book, rule.over)
+        yield from _expression(f"the {part} of {where}", expr, book, rule.over, truth=True)
+    for index in rule.over:
+        yield from _listed_sort(where, index, book)
     yield from _reads_world(rule)
     yield from _fires(book, rule)
     yield from _writes(book, rule)
@@ -115,6 +129,8 @@ def _fires(book: Rulebook, rule: Rule) -> Iterator[str]:
         var = target.args[0] if target.op == "ref" else None
         if not isinstance(var, Var) or var.machine is None:
             yield f"{where} fires {event!r} in {target}, which is not a machine"
+        elif var not in book.variables:
+            yield f"{where} fires {event!r} in {target}, which the rulebook does not list"
         elif event not in var.machine.events:
             known = ", ".join(var.machine.events)
             yield f"{where} fires unknown event {event!r} in {target}; {var.machine.name} has {known}"
@@ -187,10 +203,9 @@ def _writes(book: Rulebook, rule: Rule) -> Iterator[str]:
         if var.world != (part == "truth"):
             kind, right = ("world", "truth") if var.world else ("own", "then")
             yield f"{where} writes {kind} {target} in {part}=; use {right}="
-        if part == "then" and var.domain.enum is not None and value.is_const:
-            label = str(value.args[1])
-            if not label.startswith(var.domain.enum.__name__ + "."):
-                yield f"{where} sets {target} to {label}; allowed are the members of {var.domain.enum.__name__}"
+        enum = var.domain.enum
+        if part == "then" and enum is not None and value.is_const and not is_member(value, enum):
+            yield f"{where} sets {target} to {value}; allowed are the members of {enum.__name__}"
         yield from _expression(f"an update of {where}", target, book, over)
         yield from _expression(f"an update of {where}", value, book, over)
     yield from _written_twice(rule)
@@ -209,8 +224,12 @@ def _written_twice(rule: Rule) -> Iterator[str]:
 
 
 # -- expressions, effects, properties, runs -------------------------------------------------------------------------
-def _expression(where: str, expr: Expr, book: Rulebook, over: Iterable[Expr], primed: bool = False) -> Iterator[str]:
-    """Unknown variables, parameters and indices; next values outside step properties."""
+def _expression(
+    where: str, expr: Expr, book: Rulebook, over: Iterable[Expr], primed: bool = False, truth: bool = False
+) -> Iterator[str]:
+    """Unknown variables, parameters and indices; next values outside step properties; numbers as truth values."""
+    if truth:
+        yield from _truth(where, expr)
     yield from _walk(where, expr, book, frozenset(i.args for i in over), primed)
 
 
@@ -234,6 +253,9 @@ def _walk(where: str, e: Expr, book: Rulebook, bound: frozenset[tuple[Sort, str]
                     yield f"{where} indexes {var.path} by an element of {sort.name}"
                 yield from _walk(where, index, book, bound, primed)
         case "count" | "every" | "some":
+            yield from _listed_sort(where, e.args[0], book)
+            if e.args[0].args in bound:
+                yield f"{where} binds index {e.args[0]} within itself; give the inner one another name"
             yield from _truth(where, e.args[1])
             yield from _walk(where, e.args[1], book, bound | {e.args[0].args}, primed)
         case "and" | "or" | "not":
@@ -243,6 +265,13 @@ def _walk(where: str, e: Expr, book: Rulebook, bound: frozenset[tuple[Sort, str]
         case _:
             for child in e.children():
                 yield from _walk(where, child, book, bound, primed)
+
+
+def _listed_sort(where: str, index: Expr, book: Rulebook) -> Iterator[str]:
+    if index.op != "index":
+        yield f"{where} is over {index}, which is no index; allowed are job.index or job.named('other')"
+    elif index.args[0] not in book.sorts:
+        yield f"{where} is about sort {index.args[0].name}, which the rulebook does not list"
 
 
 def _truth(where: str, e: Expr) -> Iterator[str]:
@@ -275,7 +304,7 @@ def _effect(book: Rulebook, effect: Effect) -> Iterator[str]:
             yield f"effect {effect.name} may return {name!r}, which no rule takes"
     over = () if effect.over is None else (effect.over.index,)
     for ret in effect.returns:
-        yield from _expression(f"return {effect.name} -> {ret.name}", ret.when, book, over)
+        yield from _expression(f"return {effect.name} -> {ret.name}", ret.when, book, over, truth=True)
 
 
 def _property(book: Rulebook, prop: Property) -> Iterator[str]:
@@ -300,8 +329,11 @@ def _property(book: Rulebook, prop: Property) -> Iterator[str]:
             exprs = [prop.when, prop.then]
         case _:
             exprs = []
+    yield from _expression(f"the applies= of {where}", prop.applies, book, (), truth=True)
+    for index in prop.over:
+        yield from _listed_sort(where, index, book)
     for e in exprs:
-        yield from _expression(where, e, book, prop.over, primed=isinstance(prop, Step))
+        yield from _expression(where, e, book, prop.over, primed=isinstance(prop, Step), truth=True)
 
 
 def _unfired_rows(book: Rulebook) -> Iterator[str]:

@@ -19,7 +19,7 @@ from machines.rulebook import Invariant, Property, Step
 
 OWNERSHIP: tuple[Property, ...] = (
     Invariant(
-        "I1.exclusive", "While the device is reset, configured or tested, no other call but an old Wait() is under way.",
+        "I1.exclusive", "While the device is reset, configured or tested, no call but an old Wait() is under way.",
         "§5.1-1", holds=implies(restarting, (calls == 0) & every(job, ~in_call)),
     ),
     Invariant(

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from checker.model import build as ground_model
 from machines import table, validate
-from machines.expr import FALSE, Domain, ExprError, Map, Param, Sort, State, Var, const, every
+from machines.expr import FALSE, Domain, ExprError, Map, Param, Sort, State, Var, const, every, some
 from machines.rulebook import (
     Actor,
     Each,
@@ -58,6 +59,10 @@ TABLE_CASES: dict[str, tuple[Callable[[], Table], str]] = {
     "unknown source": (
         lambda: lamp(Row(Colour.Red, "break", Light.Off)),
         f"row on 'break' names unknown state {Colour.Red!r}; {LIGHTS}",
+    ),
+    "no row": (
+        lambda: lamp(("Off", "press")),
+        "('Off', 'press') is no row; allowed are Row, Ignore and Reject",
     ),
     "unknown target": (
         lambda: lamp(Row(Light.Off, "break", Colour.Red)),
@@ -202,6 +207,11 @@ def _mapped_to_another_sort() -> Rulebook:
     return toy.rule(toy.lamp.at(rooms.index()).light == Light.On, over=(toy.lamp.index,), then={})
 
 
+def _another_lamp_table(toy: Toy) -> Rulebook:
+    second = stray("other", Domain.of(Light), machine=lamp())
+    return toy.rulebook(Rule("extra", toy.hand, fires={second.ref: "press"}), variables=(second,))
+
+
 def _no_rule_fires() -> Rulebook:
     toy = Toy()
     return toy.rulebook(rules=(toy.cut, toy.begin, toy.answer))
@@ -216,6 +226,18 @@ CASES: dict[str, tuple[Callable[[Toy], Rulebook], str]] = {
     "parameter twice": (
         lambda t: t.rulebook(params=(t.lamps, Param("lamps", 1))),
         "parameter lamps is declared 2 times",
+    ),
+    "parameter whose default is out of range": (
+        lambda t: t.rulebook(params=(t.lamps, Param("floors", 9, 1, 3))),
+        "parameter floors has default 9; allowed are 1..3",
+    ),
+    "sort twice": (
+        lambda t: t.rulebook(sorts=(t.lamp, t.room, Sort("room", 2))),
+        "sort room is declared 2 times",
+    ),
+    "table twice": (
+        lambda t: _another_lamp_table(t),
+        "table lamp is declared 2 times",
     ),
     "variable twice": (
         lambda t: t.rulebook(variables=(stray("presses"),)),
@@ -240,6 +262,10 @@ CASES: dict[str, tuple[Callable[[Toy], Rulebook], str]] = {
     "initial value that reads variables": (
         lambda t: t.rulebook(variables=(stray(initial=t.presses.ref),)),
         "the initial value of variable stray reads variables; it may read parameters only",
+    ),
+    "initial value of another enum": (
+        lambda t: t.rulebook(variables=(stray(domain=Domain.of(Call), initial=Colour.Red),)),
+        "variable stray starts at Colour.Red; allowed are the members of Call",
     ),
     "initial value out of range": (
         lambda t: t.rulebook(variables=(stray(initial=2),)),
@@ -354,6 +380,26 @@ CASES: dict[str, tuple[Callable[[Toy], Rulebook], str]] = {
     "unknown parameter": (
         lambda t: t.rule(Param("floors", 1).expr == 1),
         "the guard of rule extra reads parameter floors, which the rulebook does not list",
+    ),
+    "number as an invariant": (
+        lambda t: t.says(Invariant("five", "Five.", holds=5)),
+        "property five uses 5, a number, as a truth value; compare it with something",
+    ),
+    "index bound within itself": (
+        lambda t: t.says(Invariant("twice", "Twice.", holds=some(t.lamp, every(t.lamp, t.lamp.light == Light.On)))),
+        "property twice binds index lamp within itself; give the inner one another name",
+    ),
+    "over what is no index": (
+        lambda t: t.rule(over=(t.presses.ref,)),
+        "rule extra is over presses, which is no index; allowed are job.index or job.named('other')",
+    ),
+    "over a sort that is not listed": (
+        lambda t: t.rule(over=(Sort("shed", 1).index,)),
+        "rule extra is about sort shed, which the rulebook does not list",
+    ),
+    "fires a machine that is not listed": (
+        lambda t: t.rule(fires={stray("other", Domain.of(Light), machine=t.table).ref: "press"}),
+        "rule extra fires 'press' in other, which the rulebook does not list",
     ),
     "number as a truth value": (
         lambda t: t.rule((t.presses.ref - 1) & (t.presses.ref == 1)),
@@ -508,7 +554,70 @@ def test_a_sort_s_variable_cannot_be_declared_twice() -> None:
 
 def test_a_rulebook_without_locks_asks_for_none() -> None:
     free = variable("free", Domain(1))
-    assert Rulebook("free", [], [], [], [free], [], legal_end=FALSE)
+    actor = Actor("any")
+    assert Rulebook("free", [actor], [], [], [free], [Rule("stay", actor, then={free.ref: 1})], legal_end=FALSE)
+
+
+def test_a_rulebook_without_rules_proves_nothing() -> None:
+    with pytest.raises(RulebookError, match="there are no rules, so there is nothing to prove"):
+        Rulebook("empty", [], [], [], [variable("free", Domain(1))], [])
+
+
+def test_a_variable_without_a_range_is_named() -> None:
+    with pytest.raises(RulebookError, match="variable x: has no range: declare Domain"):
+        variable("x", 3)  # type: ignore[arg-type]
+
+
+def test_a_name_that_means_something_on_a_sort_is_refused() -> None:
+    for name in ("size", "index", "at", "named"):
+        with pytest.raises(ExprError, match=f"'{name}' means something else on a sort"):
+            variable(name, Domain(3), sort=Sort("queue", 2))
+
+
+def test_numbers_that_no_engine_can_hold_are_refused() -> None:
+    with pytest.raises(ExprError, match="2147483647 is too large for an expression"):
+        variable("x", Domain(3)).ref + 2147483647
+
+
+def test_members_of_another_enum_of_the_same_name_are_refused() -> None:
+    class Light(State):  # not the lamp's
+        Off, Broken = range(2)
+
+    with pytest.raises(ExprError, match="allowed are the members of Light"):
+        _ = Toy().lamp.light == Light.Broken
+
+
+def test_one_class_or_one_index_may_stand_alone() -> None:
+    toy = Toy()
+    alone = Rule("alone", toy.hand, over=toy.lamp, outcome=(toy.ask, "ok"))
+    assert alone.over == (toy.lamp.index,)
+    assert alone.outcome == (toy.ask, ("ok",))
+
+
+@pytest.mark.parametrize(
+    ("hi", "start", "message"),
+    [
+        (-1, 0, "has range 0..-1; allowed are 0..0 to 0..65535"),
+        (70_000, 0, "has range 0..70000; allowed are 0..0 to 0..65535"),
+        (2, 3, "starts at 3, outside its range 0..2"),
+    ],
+)
+def test_what_a_scope_makes_impossible_is_named(hi: int, start: int, message: str) -> None:
+    top, first = Param("top", hi, -9, 99_999), Param("first", start, -9, 99)
+    x, actor = variable("x", Domain(top.expr), first.expr), Actor("any")
+    book = Rulebook("scoped", [actor], [top, first], [], [x], [Rule("stay", actor, then={x.ref: 0})])
+    with pytest.raises(RulebookError, match=re.escape(message)):
+        ground_model(book.scope())
+
+
+def test_a_map_that_fails_is_named() -> None:
+    sort = Sort("cat", 1)
+    mood = variable("mood", Domain(1), sort=sort)
+    broken, actor = Map("next_of", sort, sort, lambda i, values: 1 // i), Actor("any")
+    rule = Rule("purr", actor, sort.at(broken.index()).mood == 0, sort)
+    book = Rulebook("cats", [actor], [], [sort], [mood], [rule], maps=[broken])
+    with pytest.raises(RulebookError, match="map next_of fails for cat 0: ZeroDivisionError"):
+        ground_model(book.scope())
 
 
 # -- completeness of the cases --------------------------------------------------------------------------------------
