@@ -23,7 +23,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +40,12 @@ __all__ = ["CodegenError", "CompilerError", "NativeError", "Program", "Variant",
 
 FLAGS = ("-O1",)  # measured on the protocol: -O2 takes twice as long to compile and searches no faster
 CACHE_MB = 256
+COMPILE_SECONDS = 120.0  # a compiler that takes longer hangs: the protocol takes a few seconds
+STALE_SECONDS = 3600.0  # what a killed compilation left in the cache is nobody's after that
 MEGABYTE = 1_000_000
 NO_LIMIT = 2**63
 PLAIN, TRACE, DUMP, GRAPH = range(4)  # search.c's modes
+STOPS = ("-", "first", "states", "seconds", "memory", "exhausted", "numbers")  # why search.c ends
 
 
 class CompilerError(NativeError):
@@ -52,7 +55,10 @@ class CompilerError(NativeError):
 # -- compiling ----------------------------------------------------------------------------------------------------
 def compiler() -> list[str]:
     """The C compiler's command: $CC, or cc. Raises CompilerError when there is none."""
-    command = shlex.split(os.environ.get("CC", "")) or ["cc"]
+    try:
+        command = shlex.split(os.environ.get("CC", "")) or ["cc"]
+    except ValueError as e:
+        raise CompilerError(f"CC={os.environ['CC']} is not a command: {str(e).lower()}") from e
     if shutil.which(command[0]) is None:
         name = repr(command[0])
         raise CompilerError(f"no C compiler: {name} is not on PATH; install one, set CC, or use the Python engine")
@@ -61,7 +67,21 @@ def compiler() -> list[str]:
 
 @functools.lru_cache(maxsize=8)
 def _compiler_version(command: tuple[str, ...]) -> str:
-    return subprocess.run([*command, "--version"], capture_output=True, text=True, check=False).stdout
+    return _call([*command, "--version"])[1]
+
+
+def _call(command: Sequence[str]) -> tuple[int, str, str]:
+    """Run the compiler to its end: exit code, stdout, stderr. Raises CompilerError when it does not end."""
+    try:
+        started = _start(command)
+    except OSError as e:
+        raise CompilerError(f"cannot run {command[0]}: {e.strerror}") from e
+    with _to_its_end(started) as child:
+        try:
+            out, err = child.communicate(timeout=COMPILE_SECONDS)
+        except subprocess.TimeoutExpired as e:
+            raise CompilerError(f"{command[0]} did not end within {COMPILE_SECONDS:g} s") from e
+    return child.returncode, out, err
 
 
 def cache_directory() -> Path:
@@ -102,16 +122,22 @@ def _compile(source: str, command: list[str], scratch: Path) -> Path:
     text, made = scratch / "model.c", scratch / "model"
     text.write_text(source, encoding="utf-8")
     command = [*command, "-std=gnu11", "-w", "-o", str(made), str(text)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode or not made.exists():
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        first = next((line for line in lines if "error" in line), lines[0] if lines else f"exit code {done.returncode}")
+    code, _, complaint = _call(command)
+    if code or not made.exists():
+        lines = [line for line in complaint.splitlines() if line.strip()]
+        ended = f"exit code {code}" if code >= 0 else f"ended by {signal.Signals(-code).name}"
+        first = next((line for line in lines if "error" in line), lines[0] if lines else ended)
         raise CompilerError(f"{command[0]} failed: {first.replace(str(text), 'model.c').strip()}")
     return made
 
 
 def _bound_cache(directory: Path, keep: Path) -> None:
-    """Remove the programs that were not used for longest while the cache is too large."""
+    """Remove what killed compilations left, and the programs that were not used for longest while the cache is too
+    large."""
+    for left in directory.glob("new-*"):
+        with suppress(OSError):  # another process removed it
+            if time.time() - left.stat().st_mtime > STALE_SECONDS:
+                shutil.rmtree(left)
     files = []
     for path in directory.glob("*-*"):
         try:
@@ -124,6 +150,47 @@ def _bound_cache(directory: Path, keep: Path) -> None:
         room -= size
         if room < 0:
             path.unlink(missing_ok=True)
+
+
+# -- children -----------------------------------------------------------------------------------------------------
+_children: set[subprocess.Popen[str]] = set()
+
+
+def _start(command: Sequence[str]) -> subprocess.Popen[str]:
+    """Its own process group: Ctrl-C reaches us, and we end it."""
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+        process_group=0,
+    )
+
+
+@contextmanager
+def _to_its_end(started: subprocess.Popen[str]) -> Iterator[subprocess.Popen[str]]:
+    """The running child; killed with all that it started when we leave early."""
+    with started as child:
+        _children.add(child)
+        try:
+            yield child
+        finally:
+            _kill(child)
+            _children.discard(child)
+
+
+def _kill(child: subprocess.Popen[str]) -> None:
+    if child.poll() is None:  # once it was waited for, the number may be another process's
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+
+
+def end_children() -> None:
+    """Kill every compiler and engine that runs now. The threads that wait for them go on, with an error."""
+    for child in list(_children):
+        _kill(child)
 
 
 # -- running ------------------------------------------------------------------------------------------------------
@@ -204,22 +271,33 @@ def _read(lines: Iterable[str], progress: ProgressCallback | None) -> _Answer:
     """Read what the program prints, until it ends."""
     answer = _Answer()
     for line in lines:
-        word, *rest = line.split()
-        match word:
-            case "progress":
-                level, states, frontier, transitions = map(int, rest[:4])
-                answer.last = Progress(level, states, frontier, transitions, float(rest[4]), int(rest[5]) / MEGABYTE)
-                if progress:
-                    progress(answer.last)
-            case "finding":
-                answer.found.append(_Found(*map(int, rest)))
-            case "trace":
-                answer.traces[int(rest[0])] = [int(n) for n in rest[1:]]
-            case "done":
-                answer.done = rest
-            case _:
-                answer.numbers[word] = [int(n) for n in rest]
+        before = answer.last
+        try:
+            _read_line(answer, line)
+        except (ValueError, TypeError, IndexError) as e:
+            raise NativeError(f"the C engine printed what is none of its lines: {line.strip()[:60]!r}") from e
+        if progress and answer.last is not before:
+            progress(answer.last)
     return answer
+
+
+def _read_line(answer: _Answer, line: str) -> None:
+    word, *rest = line.split()
+    match word:
+        case "progress":
+            level, states, frontier, transitions = map(int, rest[:4])
+            answer.last = Progress(level, states, frontier, transitions, float(rest[4]), int(rest[5]) / MEGABYTE)
+        case "finding":
+            answer.found.append(_Found(*map(int, rest)))
+        case "trace":
+            answer.traces[int(rest[0])] = [int(n) for n in rest[1:]]
+        case "done":
+            _, _, _, _, _ = *map(int, rest[:3]), float(rest[3]), int(rest[4])
+            if rest[5] not in STOPS:
+                raise ValueError(line)
+            answer.done = rest
+        case _:
+            answer.numbers[word] = [int(n) for n in rest]
 
 
 class Program:
@@ -302,7 +380,7 @@ class Program:
     def _run(self, ask: _Ask, progress: ProgressCallback | None) -> _Answer:
         if ask.variant is not None and not 0 <= ask.variant < len(self.variants):
             raise NativeError(f"there is no variant {ask.variant}; the program has {len(self.variants)}")
-        with self._child(ask) as child:
+        with _to_its_end(self._spawn(ask)) as child:
             assert child.stdout is not None
             assert child.stderr is not None
             answer = _read(child.stdout, progress)
@@ -316,26 +394,10 @@ class Program:
         what = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         raise NativeError(f"the C engine {what}: {complaint or 'no reason given'}")
 
-    @contextmanager
-    def _child(self, ask: _Ask) -> Iterator[subprocess.Popen[str]]:
-        """The running program; killed when we leave early. Its own process group: Ctrl-C reaches us, and we end it."""
-        with self._spawn(ask) as child:
-            try:
-                yield child
-            finally:
-                child.kill()  # does nothing once it has ended and was waited for
-
     def _spawn(self, ask: _Ask) -> subprocess.Popen[str]:
         for last_try in (False, True):
             try:
-                return subprocess.Popen(
-                    [str(self.path), *ask.arguments()],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                    process_group=0,
-                )
+                return _start([str(self.path), *ask.arguments()])
             except OSError as e:
                 if last_try or not isinstance(e, FileNotFoundError):
                     raise NativeError(f"cannot run {self.path}: {e.strerror}") from e

@@ -91,7 +91,7 @@ def test_a_slot_is_packed_where_it_fits() -> None:
 
 def test_a_variable_that_is_too_wide_is_named() -> None:
     with pytest.raises(CodegenError, match=r"variable link0\.x has range 0\.\.65536; allowed are 0\.\.65535 at most"):
-        Program(build(chain(hi=65536, length=1).scope()))
+        Layout.of([evolve(slot, hi=65536) for slot in build(chain(hi=2, length=1).scope()).slots[-1:]])
 
 
 def test_reachable_states_are_those_of_the_reference_engine() -> None:
@@ -236,6 +236,72 @@ def test_a_compiler_that_fails_is_quoted_in_one_line(
         Program(commit(1))
     assert str(e.value) == f"{tmp_path / 'cc'} failed: model.c:1: error: no such thing"
     assert list(empty_cache.iterdir()) == []
+
+
+def test_cc_that_is_no_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "gcc '")
+    with pytest.raises(CompilerError, match=r"^CC=gcc ' is not a command: no closing quotation$"):
+        Program(commit(1))
+
+
+def test_a_complaint_that_is_no_text(tmp_path: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", script(tmp_path / "cc", "printf 'error: \\377\\376\\n' >&2; printf '\\377'; exit 1"))
+    with pytest.raises(CompilerError, match=r"failed: error: \ufffd\ufffd$"):
+        Program(commit(1))
+
+
+def test_a_compiler_that_hangs_is_ended_with_its_children(
+    tmp_path: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = f'case "$1" in --version) exit;; esac\nsleep 77 & echo $! >{tmp_path}/pid; wait'
+    monkeypatch.setenv("CC", script(tmp_path / "cc", text))
+    monkeypatch.setattr(native, "COMPILE_SECONDS", 1.0)
+    with pytest.raises(CompilerError, match=r"cc did not end within 1 s$"):
+        Program(commit(1))
+    assert list(empty_cache.iterdir()) == []
+    assert ended(int((tmp_path / "pid").read_text()))
+
+
+def ended(pid: int, seconds: float = 10.0) -> bool:
+    """Whether the process ends within the time; a zombie that nobody waits for has ended."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except FileNotFoundError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_a_killed_compiler_is_named(tmp_path: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", script(tmp_path / "cc", "kill -9 $$"))
+    with pytest.raises(CompilerError, match=r"cc failed: ended by SIGKILL$"):
+        Program(commit(1))
+
+
+@pytest.mark.parametrize(
+    "printed", ["hello", "finding 1 2", "progress 1", "done 1 1 1 1.0", "done 1 1 1 1.0 1 maybe", "\\377\\376", "\\n"]
+)
+def test_a_program_that_prints_nonsense(
+    tmp_path: Path, empty_cache: Path, monkeypatch: pytest.MonkeyPatch, printed: str
+) -> None:
+    program = f"#!/bin/sh\nprintf '{printed} x\\n'\n"
+    (tmp_path / "program").write_text(program)
+    cc = f'while [ $# -gt 1 ]; do [ "$1" = -o ] && cp {tmp_path}/program "$2" && chmod +x "$2"; shift; done; exit 0'
+    monkeypatch.setenv("CC", script(tmp_path / "cc", cc))
+    with pytest.raises(NativeError, match=r"^the C engine printed what is none of its lines: "):
+        Program(commit(1)).explore()
+
+
+def test_what_killed_compilations_left_is_removed_when_it_is_old(empty_cache: Path) -> None:
+    for name, age in (("new-old", 2 * native.STALE_SECONDS), ("new-young", 0.0)):
+        (empty_cache / name).mkdir(parents=True)
+        (empty_cache / name / "model.c").write_text("")
+        os.utime(empty_cache / name, (time.time() - age,) * 2)
+    program = Program(commit(1), flags=("-O0",))
+    assert set(empty_cache.iterdir()) == {program.path, empty_cache / "new-young"}
 
 
 def test_a_compiled_program_is_kept(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
