@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from xml.etree import ElementTree
 
@@ -17,6 +18,7 @@ from machines.rulebook import Rulebook, Run
 
 JSON_FORMAT = 1  # raised when the meaning of a key changes
 SHOWN = ("rules", "rows", "all")
+NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0 cannot write these
 COLOURS = {"PROVED": "green", "REFUTED": "red", "UNDETERMINED": "yellow"}
 
 
@@ -24,7 +26,7 @@ COLOURS = {"PROVED": "green", "REFUTED": "red", "UNDETERMINED": "yellow"}
 def text(campaign: Campaign, show: str = "") -> str:
     """The final report: runs, counterexamples, properties, coverage, verdict."""
     parts = [_heading(campaign), _runs(campaign)]
-    parts += [block for r in campaign.results for block in _counterexamples(r)]
+    parts += _shortest_counterexamples(campaign)
     parts.append(_properties(campaign))
     if show in ("rules", "all"):
         parts.append(_rule_counts(campaign))
@@ -81,15 +83,38 @@ def _value_text(param: Param, value: int) -> str:
     return param.name if is_fact else f"{param.name}={param.show(value)}"
 
 
-def _counterexamples(r: RunResult) -> Iterable[str]:
+def _shortest_counterexamples(campaign: Campaign) -> list[str]:
+    """One trace for each property that is refuted, the shortest over all runs, with the names of the other runs. What
+    was declared and what was not are told apart."""
+    groups: dict[tuple[str, bool], list[tuple[RunResult, Finding]]] = {}
+    for r in campaign.results:
+        for f in _findings(r):
+            groups.setdefault((f.prop, _is_declared(r, f)), []).append((r, f))
+    blocks = []
+    for group in groups.values():
+        shortest, *others = sorted(group, key=lambda pair: pair[1].length)
+        block = _counterexample(*shortest)
+        if others:
+            block += "\n  also in: " + ", ".join(f"{r.run.name} ({_plural(f.length, 'step')})" for r, f in others)
+        blocks.append(block)
+    return blocks
+
+
+def _findings(r: RunResult) -> list[Finding]:
     """The declared refutation alone, when it came; otherwise everything that was found, the shortest first."""
-    findings: list[Finding] = sorted(r.findings.values(), key=lambda f: f.length)
-    declared = r.findings.get(r.run.by) if r.run.expect == "REFUTED" else None
-    for f in findings if declared is None else [declared]:
-        how = "as declared, " if declared else ""
-        detail = "" if f.detail == f.prop else f": {f.detail}"
-        title = f"{r.run.name}: {f.prop} is REFUTED, {how}{_plural(f.length, 'step')}{detail}"
-        yield "\n".join([click.style(title, bold=True), *f.steps(r.model)])
+    declared = [f for f in r.findings.values() if _is_declared(r, f)]
+    return declared or sorted(r.findings.values(), key=lambda f: f.length)
+
+
+def _is_declared(r: RunResult, f: Finding) -> bool:
+    return r.run.expect == "REFUTED" and r.run.by == f.prop
+
+
+def _counterexample(r: RunResult, f: Finding) -> str:
+    how = "as declared, " if _is_declared(r, f) else ""
+    detail = "" if f.detail == f.prop else f": {f.detail}"
+    title = f"{r.run.name}: {f.prop} is REFUTED, {how}{_plural(f.length, 'step')}{detail}"
+    return "\n".join([click.style(title, bold=True), *f.steps(r.model)])
 
 
 def _properties(campaign: Campaign) -> str:
@@ -146,8 +171,8 @@ def _notes(campaign: Campaign) -> list[str]:
 
 
 def verdict(campaign: Campaign) -> str:
-    """The last lines: the verdict, and every reason when it is not PROVED."""
-    return "\n".join(_verdict(campaign))
+    """The last lines: which engine had to stand in, the verdict, and every reason when it is not PROVED."""
+    return "\n".join((*_notes(campaign), *_verdict(campaign)))
 
 
 def _verdict(campaign: Campaign) -> list[str]:
@@ -308,7 +333,7 @@ def as_junit(campaign: Campaign) -> str:
     root = ElementTree.Element("testsuites", name=f"check-states {campaign.plan.book.name}")
     runs = ElementTree.SubElement(root, "testsuite", name="runs")
     for r in campaign.results:
-        text_ = "\n".join(click.unstyle(block) for block in _counterexamples(r))
+        text_ = "\n".join(click.unstyle(block) for block in (_counterexample(r, f) for f in _findings(r)))
         _case(runs, r.run.name, r.as_declared.name, click.unstyle(_run_verdict(r)), text_, r.exploration.seconds)
     props = ElementTree.SubElement(root, "testsuite", name="properties")
     for s in campaign.summaries:
@@ -322,7 +347,14 @@ def as_junit(campaign: Campaign) -> str:
         for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
             suite.set(attribute, str(len(suite.findall(f"testcase/{tag}"))))
     ElementTree.indent(root)
-    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+    for element in root.iter():
+        element.text = _xml_text(element.text or "")
+        element.attrib = {k: _xml_text(v) for k, v in element.attrib.items()}
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+
+
+def _xml_text(text_: str) -> str:
+    return NOT_XML.sub("\ufffd", text_)
 
 
 def _case(suite: ElementTree.Element, name: str, judgement: str, message: str, body: str, seconds: float = 0.0) -> None:

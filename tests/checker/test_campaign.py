@@ -4,6 +4,7 @@ and the campaign must not be PROVED."""
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import threading
 import time
@@ -32,6 +33,7 @@ from tests.checker.door import (
     GUEST,
     INTACT,
     KNOCK,
+    PORTER,
     PROPERTIES,
     RULES,
     RUNS,
@@ -402,6 +404,25 @@ def broken_campaign() -> Campaign:
     """Refuted, reached nowhere, and not applicable in one."""
     big = Invariant("big", "A big door is whole.", holds=~damage, applies=SIZE.expr == 2)
     return campaign_of(properties=(*PROPERTIES, FLYING, big), runs=(*RUNS, Run("bad", {"manner": 1, "size": 2})))
+
+
+def test_one_trace_for_each_property_over_all_runs() -> None:
+    """Two runs violate the same: the shortest trace is shown and the other run named; what was declared stays apart."""
+    runs = (*RUNS, Run("bad", {"manner": 1, "size": 2}), Run("worse", {"manner": 1, "size": 3}))
+    late = Rule("crush", PORTER, (used == SIZE.expr) & (door == Door.Open), then={damage: True})
+    long = Run("long", {"size": 3})
+    text = click.unstyle(report.text(campaign_of(runs=runs)))
+    assert text.count("intact is REFUTED") == 2
+    assert "careless: intact is REFUTED, as declared, 2 steps" in text
+    assert text.count("bad: intact is REFUTED, 2 steps") == text.count("  also in: worse (2 steps)") == 1
+    text = click.unstyle(report.text(campaign_of(late, runs=(long, *SMALL))))
+    (other,) = re.findall(r"^  also in: long \((\d+) steps\)$", text, flags=re.MULTILINE)
+    assert text.count("intact is REFUTED") == text.count("small: intact is REFUTED, 2 steps") == 1
+    assert int(other) > 2
+
+
+def test_one_violation_names_no_other_run() -> None:
+    assert "also in" not in report.text(campaign_of(runs=(*RUNS, Run("bad", {"manner": 1, "size": 2}))))
 
 
 def test_text_names_runs_properties_counterexamples_and_verdict() -> None:
