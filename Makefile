@@ -13,7 +13,7 @@ ARGS   ?=
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
 
-check-states: $(READY)  ## prove the executor's protocol (ARGS="--run 'exit-*'", ARGS=my.module:RULEBOOK)
+check-states: $(READY)  ## prove the executor's protocol (ARGS="--run 'exit 1*'", ARGS=my.module:RULEBOOK)
 	$(BIN)/check-states $(ARGS)
 
 test: lint  ## ruff, mypy, and the fast tests

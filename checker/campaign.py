@@ -17,22 +17,26 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Protocol
 
 from attrs import evolve, field, frozen
 
-from checker import coverage, liveness
+from checker import coverage, liveness, native
 from checker.coverage import Coverage
 from checker.engines import Search, search
 from checker.exits import Exit
 from checker.judge import Judged, Judgement, judge, kind_of, properties_of
 from checker.model import Model, build
 from checker.result import Exploration, Finding, Progress, ProgressCallback, Verdict
+from machines.expr import ExprError
 from machines.rulebook import LeadsTo, Property, Rulebook, Run
+from machines.table import RulebookError
 
 TIERS = ("fast", "nightly")
 NAMED_RUNS = 4  # a note names no more runs than that
+SUGGESTED_RUNS = 8
 
 
 class SelectionError(ValueError):
@@ -79,13 +83,20 @@ def plan_campaign(book: Rulebook, tier: str = "fast", patterns: Sequence[str] = 
         chosen = [r for r in runs if any(fnmatchcase(r.name, p) for p in patterns)]
         for p in patterns:
             if not any(fnmatchcase(r.name, p) for r in runs):
-                raise SelectionError(f"no run is named {p!r}; {book.name} has {', '.join(r.name for r in runs)}")
+                raise SelectionError(f"no run is named {p!r}; {_nearest(book, p, [r.name for r in runs])}")
     else:
         chosen = [r for r in runs if tier == "nightly" or r.tier == tier]
         if not chosen:
             raise SelectionError(f"{book.name} has no run of tier {tier}")
     selection = Selection.PART if patterns and len(chosen) < len(runs) else Selection.ALL
     return Plan(book, selection, tuple(_task(book, r) for r in chosen))
+
+
+def _nearest(book: Rulebook, pattern: str, names: Sequence[str]) -> str:
+    if len(names) <= SUGGESTED_RUNS:
+        return f"{book.name} has {', '.join(names)}"
+    near = get_close_matches(pattern, names, SUGGESTED_RUNS, cutoff=0.0)
+    return f"the nearest of the {len(names)} of {book.name} are {', '.join(near)}"
 
 
 def plan_scope(book: Rulebook, values: Mapping[str, int], with_liveness: bool = True) -> Plan:
@@ -99,7 +110,14 @@ def _has_leads_to(book: Rulebook) -> bool:
 
 
 def _task(book: Rulebook, run: Run) -> Task:
-    return Task(run, build(book.scope(run.values, run.without)))
+    scope = book.scope(run.values, run.without)
+    try:
+        return Task(run, build(scope))
+    except (RulebookError, MemoryError):
+        raise
+    except (Exception, SystemExit) as e:  # a function of the user's, such as a Map's
+        what = e if isinstance(e, ExprError) else f"{type(e).__name__}: {' '.join(str(e).split())}"
+        raise RulebookError(f"rulebook {book.name} in run {run.name}", [f"it cannot be built: {what}"]) from e
 
 
 # -- running --------------------------------------------------------------------------------------------------------
@@ -155,6 +173,8 @@ def execute(plan: Plan, wanted: Search, board: Board, workers: int = 2) -> list[
         finally:
             cancelled.set()
             pool.shutdown(wait=False, cancel_futures=True)
+            while wait(futures.values(), timeout=0.1).not_done:  # we are leaving early; they remove their files
+                native.end_children()
     return [futures[t.run.name].result() for t in plan.tasks]
 
 

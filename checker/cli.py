@@ -7,13 +7,17 @@ traceback and never in PROVED.
 from __future__ import annotations
 
 import importlib
+import io
 import json
+import math
 import os
 import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import click
 from attrs import field, frozen
@@ -33,6 +37,7 @@ from checker.exits import Exit
 from checker.memory import default_limit_mb
 from checker.progress import board_for
 from checker.result import Limits
+from checker.stopping import Terminated
 from machines.expr import ExprError, Param
 from machines.rulebook import Rulebook
 from machines.table import RulebookError
@@ -43,8 +48,9 @@ DEFAULT_WORKERS = min(2, os.cpu_count() or 1)
 EPILOG = f"""\b
 Examples:
   check-states                                       the executor's whole protocol
-  check-states --run 'exit-*' --show rules           some runs, with how often each rule fired
-  check-states --scope jobs=1 --scope policy=rebuild one scope of your choice
+  check-states --run 'exit 1*' --show rules          some runs, with how often each rule fired
+  check-states examples.two_phase_commit:RULEBOOK --scope managers=2
+                                                     one scope of your choice
   check-states my_package.my_module:RULEBOOK         your own machines
   check-states --list                                runs, parameters, properties
 
@@ -62,6 +68,16 @@ class Failure(Exception):
     lines: tuple[str, ...] = field(converter=tuple[str, ...])
 
 
+class Seconds(click.FloatRange):
+    """A number of seconds: inf and nan bound nothing."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        seconds = float(super().convert(value, param, ctx))
+        if not math.isfinite(seconds):
+            self.fail(f"{seconds} is not a number of seconds", param, ctx)
+        return seconds
+
+
 @click.command(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.argument("target", default=DEFAULT_TARGET, metavar="[MODULE:RULEBOOK]")
 @click.option("--scope", "scope", multiple=True, metavar="K=V", help="One ad-hoc run with these parameters.")
@@ -69,7 +85,7 @@ class Failure(Exception):
 @click.option("--tier", type=click.Choice(TIERS), default="fast", show_default=True, help="nightly: every run.")
 @click.option("--engine", type=click.Choice(ENGINES), default="auto", show_default=True, help="auto: C, else Python.")
 @click.option("--limit-states", type=click.IntRange(1), metavar="N", help="Bound of each run.")
-@click.option("--limit-seconds", type=click.FloatRange(0, min_open=True), metavar="S", help="Bound of each run.")
+@click.option("--limit-seconds", type=Seconds(0, min_open=True), metavar="S", help="Bound of each run.")
 @click.option("--limit-memory-mb", type=click.IntRange(1), metavar="MB", help="Bound of each run [a share of all].")
 @click.option("--stop", is_flag=True, help="Stop each search at its first finding.")
 @click.option("--no-liveness", is_flag=True, help="With --scope: leave leads-to out (they end UNDETERMINED).")
@@ -83,7 +99,7 @@ class Failure(Exception):
 )
 @click.option("--show", type=click.Choice(report.SHOWN), help="Also how often each rule fired, each row was used.")
 @click.option("--json", "json_file", is_flag=False, flag_value="-", metavar="[FILE]", help="Report as JSON [stdout].")
-@click.option("--junit", "junit_file", metavar="FILE", help="Report as JUnit XML.")
+@click.option("--junit", "junit_file", metavar="FILE", help="Report as JUnit XML [-: stdout].")
 @click.option("--list", "only_list", is_flag=True, help="List runs, parameters and properties; run nothing.")
 @click.option("--quiet", is_flag=True, help="No progress and no tables, only the verdict.")
 @click.version_option(package_name="calexec")
@@ -111,13 +127,15 @@ def command(
     """
     if json_file and ":" in json_file:
         raise click.UsageError(f"--json takes a FILE, and {json_file!r} looks like a rulebook; put it before --json")
+    if json_file == junit_file == "-":
+        raise click.UsageError("--json - and --junit - cannot both have stdout")
     book = load(target)
     if only_list:
         click.echo(report.listing(book))
         return Exit.PROVED
     plan = _plan(book, scope, runs, tier, no_liveness)
     limits = Limits(limit_states, limit_seconds, limit_memory_mb or default_limit_mb(workers))
-    out = sys.stderr if json_file == "-" else sys.stdout
+    out = sys.stderr if "-" in (json_file, junit_file) else sys.stdout
     with board_for(sys.stderr, len(plan.tasks), quiet) as board:
         started = time.monotonic()
         results = execute(plan, Search(engine, limits, stop), board, workers)
@@ -142,7 +160,9 @@ def load(target: str) -> Rulebook:
         raise _bad_rulebook(e) from e
     except ExprError as e:
         raise Failure(Exit.BAD_RULEBOOK, [f"{module_name}: {e}{_place(e)}"]) from e
-    except (Exception, SystemExit) as e:
+    except (KeyboardInterrupt, Terminated):
+        raise
+    except BaseException as e:  # SystemExit, and whatever else the module raises
         raise Failure(Exit.NOT_FOUND, [f"cannot import {module_name}: {_name(e)}{_place(e)}"]) from e
     books = [k for k, v in vars(module).items() if isinstance(v, Rulebook)]
     known = f"; its rulebooks are: {', '.join(books) or 'none'}"
@@ -207,9 +227,12 @@ def parse_scope(params: Sequence[Param], texts: Sequence[str]) -> Mapping[str, i
 def _number(param: Param, text: str) -> int:
     if param.choices is not None:
         members = {m.name: m.code for m in param.choices if param.lo <= m.code <= param.hi}
-        if text not in members:
+        folded = {name.lower(): code for name, code in members.items()}  # exact names go first: they may differ in case
+        known = folded | {str(code): code for code in members.values()} | members
+        code = known.get(text, known.get(text.lower()))
+        if code is None:
             raise click.UsageError(f"{param.name}={text}: allowed are {', '.join(members)}")
-        return members[text]
+        return code
     if (param.lo, param.hi) == (0, 1) and text.lower() in ("true", "false"):
         return int(text.lower() == "true")
     try:
@@ -222,11 +245,12 @@ def _number(param: Param, text: str) -> int:
 def _write(path: str | None, content: str, campaign: Campaign) -> None:
     if path is None:
         return
+    encoded = content.encode("utf-8", errors="backslashreplace")  # for programs: whatever the locale is
     if path == "-":
-        click.echo(content, nl=False)
+        click.echo(encoded, nl=False)
         return
     try:
-        Path(path).write_text(content, encoding="utf-8")
+        Path(path).write_bytes(encoded)
     except OSError as e:
         exit_ = campaign.exit if campaign.exit is not Exit.PROVED else Exit.NOT_WRITTEN
         raise Failure(exit_, [f"cannot write {path}: {e.strerror}"]) from e
@@ -235,7 +259,9 @@ def _write(path: str | None, content: str, campaign: Campaign) -> None:
 def run(args: Sequence[str] | None = None) -> Exit:
     """The command with every failure turned into its exit code and its lines on stderr."""
     try:
+        _prepare_streams()
         done = command.main(args, prog_name="check-states", standalone_mode=False)
+        sys.stdout.flush()  # what cannot be written must be known before the exit code is
         return done if isinstance(done, Exit) else Exit.PROVED  # --help and --version end with 0
     except Failure as e:
         return _fail(e.exit, *e.lines)
@@ -245,19 +271,38 @@ def run(args: Sequence[str] | None = None) -> Exit:
         return _fail(Exit.NO_ENGINE, str(e))
     except MemoryError:
         return _fail(Exit.UNDETERMINED, "UNDETERMINED: memory exhausted")
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.NOT_WRITTEN
+    except (OSError, SystemExit) as e:  # SystemExit: how click ends when nobody reads what it prints
+        _discard_output()
+        return (
+            Exit.NOT_WRITTEN
+            if isinstance(e, (BrokenPipeError, SystemExit))
+            else _fail(Exit.NOT_WRITTEN, f"cannot write: {e}")
+        )
     except (click.Abort, KeyboardInterrupt):
         return _fail(Exit.INTERRUPTED, "interrupted: nothing is proved")
+    except Terminated:
+        return _fail(Exit.TERMINATED, "terminated: nothing is proved")
+
+
+def _prepare_streams() -> None:
+    """A stream that was closed before we began is None. A letter that the terminal does not have is shown as `?`."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (it is open as long as we live)
+    if sys.stdout is None:
+        raise Failure(Exit.NOT_WRITTEN, ["cannot write: stdout is closed"])
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _discard_output() -> None:
+    """What stdout still holds must not fail once more at exit."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno() if sys.__stdout__ else 1)
 
 
 def _fail(exit_: Exit, *lines: str) -> Exit:
-    for line in lines:
-        click.echo(f"check-states: {line}", err=True)
+    with suppress(OSError):  # there is nowhere left to say it
+        for line in lines:
+            click.echo(f"check-states: {line}", err=True)
     return exit_
-
-
-def main() -> None:
-    """The console script."""
-    sys.exit(run())

@@ -29,6 +29,7 @@ class Exit(enum.IntEnum):
     NOT_COVERED = 8, "everything holds, but a row or rule never fired (or one declared unreachable did)"
     NOT_WRITTEN = 9, "a report could not be written"
     INTERRUPTED = 130, "interrupted (Ctrl-C)"
+    TERMINATED = 143, "terminated (SIGTERM)"
 
 
 def table() -> str:

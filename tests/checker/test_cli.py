@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -18,9 +19,10 @@ from xml.etree import ElementTree
 import click
 import pytest
 
+import checker.campaign
 import checker.cli
 from checker import exits
-from checker.cli import EPILOG, command, parse_scope, run
+from checker.cli import EPILOG, _plan, command, load, parse_scope, run
 from checker.exits import Exit
 from checker.result import Verdict
 from machines.expr import Param, State
@@ -58,6 +60,10 @@ RULEBOOK = Rulebook("huge", [A], [], [cell], [n], [
 ])
 pathlib.Path("imported").touch()
 """
+
+HUGE_LIVE = HUGE.replace("Rulebook,", "LeadsTo, Rulebook,").replace(
+    "\n])", '\n], properties=[LeadsTo("falls", "It falls.", when=cell.at(0).n == 9, then=cell.at(0).n == 0)])'
+)
 
 Write = Callable[[str], str]
 
@@ -189,6 +195,7 @@ def test_a_rulebook_that_is_wrong_in_one_scope_only(write: Write, capsys: pytest
         ("1 / 0", "ZeroDivisionError: division by zero"),
         ("def f(:", "SyntaxError"),
         ("raise SystemExit(0)", "SystemExit: 0"),
+        ("class Own(BaseException): pass\nraise Own('mine')", "Own: mine"),
     ],
 )
 def test_an_import_that_fails(write: Write, capsys: pytest.CaptureFixture[str], source: str, said: str) -> None:
@@ -220,6 +227,9 @@ def test_not_a_rulebook(write: Write, capsys: pytest.CaptureFixture[str]) -> Non
     [
         (["--nonsense"], "--nonsense"),
         (["--engine", "fortran"], "'fortran' is not one of 'auto', 'c', 'python'"),
+        (["--limit-seconds", "nan"], "nan is not a number of seconds"),
+        (["--limit-seconds", "inf"], "inf is not a number of seconds"),
+        (["--json", "-", "--junit", "-"], "cannot both have stdout"),
         (["--limit-states", "0"], "0 is not in the range x>=1"),
         (["--run", "x*"], "no run is named 'x*'; door has small, careless, large, huge"),
         (["--scope", "size"], "--scope 'size' is not K=V"),
@@ -252,8 +262,11 @@ def test_scope_values() -> None:
     params = [Param("policy", Policy.Exit, choices=Policy), Param("flag", 0), Param("jobs", 1, 1, 3)]
     assert parse_scope(params, ["policy=Rebuild", "flag=true", "jobs=2"]) == {"policy": 1, "flag": 1, "jobs": 2}
     assert parse_scope(params, ["flag=False"]) == {"flag": 0}
-    with pytest.raises(click.UsageError):
-        parse_scope(params, ["jobs=true"])
+    for policy in ("policy=rebuild", "policy=REBUILD", "policy=1"):
+        assert parse_scope(params, [policy]) == {"policy": 1}
+    for wrong in ("jobs=true", "policy=2", "policy=build"):
+        with pytest.raises(click.UsageError):
+            parse_scope(params, [wrong])
 
 
 # -- limits, engines, reports ----------------------------------------------------------------------------------------
@@ -293,8 +306,9 @@ def test_a_compiler_that_fails(
     name = write(GOOD)
     (line,) = failed(capsys, [f"{name}:RULEBOOK", "--engine", "c", "--quiet"], Exit.NO_ENGINE)
     assert line.endswith("broken-cc failed: error: no room on the disk")
-    assert run([f"{name}:RULEBOOK"]) is Exit.PROVED
-    assert "note: the Python engine ran, because there is no C engine" in capsys.readouterr().out
+    for quiet in ([], ["--quiet"]):
+        assert run([f"{name}:RULEBOOK", *quiet]) is Exit.PROVED
+        assert "note: the Python engine ran, because there is no C engine" in capsys.readouterr().out
 
 
 def test_a_report_that_cannot_be_written(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
@@ -314,6 +328,105 @@ def test_memory_exhausted_before_any_run(
     assert lines == ["check-states: UNDETERMINED: memory exhausted"]
 
 
+def test_an_interrupted_import_is_no_missing_module(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = failed(capsys, [f"{write('raise KeyboardInterrupt')}:RULEBOOK"], Exit.INTERRUPTED)
+    assert lines[-1] == "check-states: interrupted: nothing is proved"
+
+
+def test_a_function_of_the_users_that_raises(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    source = (
+        SMALL_MACHINE.replace("import Domain, Param", "import Domain, Map, Param, Sort")
+        .replace(
+            "UP =",
+            'cell = Sort("cell", 1)\nn = variable("n", Domain(1), sort=cell)\n'
+            'bad = Map("bad", cell, cell, lambda i, v: {}["gone"])\nUP =',
+        )
+        .replace("[], [count]", "[cell], [count, n]")
+        .replace("RESET", 'Rule("r", UP, bad.of().n == 0, over=(cell.index,), then={count.ref: 0})],\n    maps=[bad')
+    )
+    (line,) = failed(capsys, [f"{write(source)}:RULEBOOK"], Exit.BAD_RULEBOOK)
+    assert "KeyError: 'gone'" in line
+
+
+def test_whatever_is_raised_while_a_run_is_built(
+    write: Write, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checker.campaign, "build", lambda scope: {}["gone"])
+    (line,) = failed(capsys, [f"{write(GOOD)}:RULEBOOK"], Exit.BAD_RULEBOOK)
+    assert line == "check-states: rulebook counter in run default: it cannot be built: KeyError: 'gone'"
+
+
+def test_junit_to_stdout_is_well_formed_whatever_the_names(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    name = write(GOOD.replace("It stays small.", r"It \x01 stays <small>."))
+    assert run([f"{name}:RULEBOOK", "--engine", "python", "--limit-states", "1", "--junit", "-"]) is Exit.UNDETERMINED
+    out, err = capsys.readouterr()
+    said = [e.text for e in ElementTree.fromstring(out.encode()).iter("error")]
+    assert "It \ufffd stays <small>." in said
+    assert "UNDETERMINED (exit 3)" in err
+
+
+# -- streams, in a process of its own --------------------------------------------------------------------------------
+def in_shell(folder: Path, redirected: str, *args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["sh", "-c", f'exec "$0" -m checker "$@" {redirected}', sys.executable, *args],
+        cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+        capture_output=True, encoding="utf-8", check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize(
+    ("redirected", "args", "said"),
+    [
+        (">/dev/full", [], "cannot write: [Errno 28] No space left on device"),
+        (">/dev/full", ["--json"], "cannot write: [Errno 28] No space left on device"),
+        (">/dev/full", ["--help"], "cannot write: [Errno 28] No space left on device"),
+        (">&-", [], "cannot write: stdout is closed"),
+    ],
+)
+def test_a_stdout_that_takes_nothing(tmp_path: Path, redirected: str, args: list[str], said: str) -> None:
+    (tmp_path / "good.py").write_text(GOOD, encoding="utf-8")
+    done = in_shell(tmp_path, redirected, "good:RULEBOOK", "--engine", "python", "--quiet", *args)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (Exit.NOT_WRITTEN, f"check-states: {said}")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_left_is_no_error_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "good.py").write_text(GOOD, encoding="utf-8")
+    read, write_ = os.pipe()
+    os.close(read)
+    try:
+        args = [sys.executable, "-m", "checker", "good:RULEBOOK", "--list"]
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        done = subprocess.run(args, cwd=tmp_path, env=environment, stdout=write_, stderr=subprocess.PIPE, check=False)
+    finally:
+        os.close(write_)
+    assert (done.returncode, done.stderr) == (Exit.NOT_WRITTEN, b"")
+
+
+@pytest.mark.parametrize("redirected", ["2>&-", "2>/dev/null"])
+def test_without_stderr_the_verdict_is_the_same(tmp_path: Path, redirected: str) -> None:
+    (tmp_path / "good.py").write_text(GOOD, encoding="utf-8")
+    done = in_shell(tmp_path, redirected, "good:RULEBOOK", "--engine", "python")
+    assert done.returncode == Exit.PROVED
+    assert "PROVED" in done.stdout
+
+
+def test_a_terminal_without_the_letters(tmp_path: Path) -> None:
+    (tmp_path / "good.py").write_text(GOOD.replace("It stays", "Größe stays"), encoding="utf-8")
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = in_shell(tmp_path, "", "good:RULEBOOK", "--engine", "python", **ascii_only)
+    assert (done.returncode, "Gr??e stays" in done.stdout) == (Exit.PROVED, True)
+    done = in_shell(tmp_path, "", "good:RULEBOOK", "--engine", "python", "--json", **ascii_only)
+    assert "Größe stays small." in [p["sentence"] for p in json.loads(done.stdout)["properties"]]
+
+
+def test_ctrl_c_before_anything_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt", encoding="utf-8")
+    done = in_shell(tmp_path, "", PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+    assert (done.returncode, done.stderr) == (Exit.INTERRUPTED, f"check-states: {Exit.INTERRUPTED.about}\n")
+
+
 # -- Ctrl-C, in a process of its own ---------------------------------------------------------------------------------
 def processes_below(folder: Path) -> list[str]:
     """Programs that run from below this folder."""
@@ -329,14 +442,22 @@ def processes_below(folder: Path) -> list[str]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/exe").exists(), reason="needs /proc to see child processes")
-@pytest.mark.parametrize("engine", ["python", pytest.param("c", marks=needs_cc)])
-def test_ctrl_c(tmp_path: Path, engine: str) -> None:
-    (tmp_path / "huge.py").write_text(HUGE, encoding="utf-8")
-    cache = tmp_path / "cache"
+@pytest.mark.parametrize("engine", ["python", pytest.param("c", marks=needs_cc), pytest.param("graph", marks=needs_cc)])
+@pytest.mark.parametrize(
+    ("sent", "exit_", "said"),
+    [
+        (signal.SIGINT, Exit.INTERRUPTED, "interrupted: nothing is proved"),
+        (signal.SIGTERM, Exit.TERMINATED, "terminated: nothing is proved"),
+    ],
+)
+def test_ctrl_c_and_sigterm(tmp_path: Path, engine: str, sent: signal.Signals, exit_: Exit, said: str) -> None:
+    (tmp_path / "huge.py").write_text(HUGE if engine != "graph" else HUGE_LIVE, encoding="utf-8")
+    cache, temporary = tmp_path / "cache", tmp_path / "temporary"
+    temporary.mkdir()
     child = subprocess.Popen(
-        [sys.executable, "-m", "checker", "huge:RULEBOOK", "--engine", engine],
+        [sys.executable, "-m", "checker", "huge:RULEBOOK", "--engine", "python" if engine == "python" else "c"],
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(cache)},
+        env=os.environ | {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(cache), "TMPDIR": str(temporary)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -344,19 +465,47 @@ def test_ctrl_c(tmp_path: Path, engine: str) -> None:
     )
     try:
         until(lambda: (tmp_path / "imported").exists(), child)
-        if engine == "c":
+        if engine != "python":
             until(lambda: any("calexec" in p and "new-" not in p for p in processes_below(cache)), child)
         time.sleep(0.5)
-        child.send_signal(signal.SIGINT)
+        assert bool(list(temporary.iterdir())) is (engine == "graph")
+        child.send_signal(sent)
         out, err = child.communicate(timeout=30)
     finally:
         child.kill()
         child.communicate()
-    assert child.returncode == Exit.INTERRUPTED
-    assert err.splitlines()[-1] == "check-states: interrupted: nothing is proved"
+    assert child.returncode == exit_
+    assert err.splitlines()[-1] == f"check-states: {said}"
+    assert list(temporary.iterdir()) == []
     assert "Traceback" not in out + err
     assert "PROVED" not in out
     assert processes_below(cache) == []
+
+
+def test_sigterm_while_the_compiler_hangs(tmp_path: Path) -> None:
+    (tmp_path / "good.py").write_text(GOOD, encoding="utf-8")
+    hanging = tmp_path / "cc"
+    hanging.write_text('#!/bin/sh\ncase "$1" in --version) exit;; esac\ntouch compiling; sleep 88\n')
+    hanging.chmod(0o755)
+    cache = tmp_path / "cache"
+    child = subprocess.Popen(
+        [sys.executable, "-m", "checker", "good:RULEBOOK"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(cache), "CC": str(hanging)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        until(lambda: (tmp_path / "compiling").exists(), child)
+        child.terminate()
+        _, err = child.communicate(timeout=20)
+    finally:
+        child.kill()
+        child.communicate()
+    assert (child.returncode, err.splitlines()[-1]) == (143, "check-states: terminated: nothing is proved")
+    assert list((cache / "calexec").iterdir()) == []
 
 
 def until(condition: Callable[[], bool], child: subprocess.Popen[str], seconds: float = 60.0) -> None:
@@ -378,6 +527,33 @@ def test_help_names_every_option_example_and_exit_code(capsys: pytest.CaptureFix
         if isinstance(param, click.Option):
             assert param.opts[-1] in out
     assert "check-states my_package.my_module:RULEBOOK" in out
+
+
+def examples() -> list[str]:
+    """The command lines of the help and of the document, without what they are good for."""
+    text = (ROOT / "docs" / "check-states.md").read_text(encoding="utf-8")
+    lines = [line.strip() for line in (EPILOG + text.split("```")[1]).splitlines()]
+    return [re.split(r"  +", line)[0] for line in lines if line.startswith("check-states")]
+
+
+@pytest.mark.parametrize("example", sorted(set(examples())))
+def test_the_documented_examples_select_something(example: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is parsed and its runs are selected; nothing is searched."""
+    monkeypatch.setattr(checker.campaign, "_task", lambda book, r: checker.campaign.Task(r, None))  # type: ignore[arg-type]
+    args = [a.replace("my_package.my_module", "examples.two_phase_commit") for a in shlex.split(example)[1:]]
+    given = command.make_context("check-states", args).params
+    plan = _plan(load(given["target"]), given["scope"], given["runs"], given["tier"], given["no_liveness"])
+    assert plan.tasks
+
+
+def test_the_check_of_the_examples_finds_a_wrong_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(examples()) >= 10
+    with pytest.raises(
+        click.UsageError, match=r"^no run is named 'exit-\*'; the nearest of the \d+ of calexec are"
+    ) as e:
+        _plan(load("machines.protocol:RULEBOOK"), (), ("exit-*",), "fast", False)
+    assert "exit 1 job" in str(e.value)
+    assert str(e.value).count(",") == 7
 
 
 def test_the_documented_exit_codes_are_those_of_the_command() -> None:
