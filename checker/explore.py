@@ -201,7 +201,7 @@ def _text(e: Expr) -> str:
 
 
 def _fire_source(model: Model, inst: Instance) -> list[str]:
-    out = [f"def fire_{inst.number}(s, cells):  # {inst.name}", f"    if not {_text(inst.guard)}: return None"]
+    out = [f"def fire_{inst.number}(s, cells):  # {inst.name!r}", f"    if not {_text(inst.guard)}: return None"]
     for k, step in enumerate(inst.steps):
         out.append(f"    x{k} = {step.targets}[s[{step.slot}]]")
     rejecting = [(k, step) for k, step in enumerate(inst.steps) if -2 in step.targets]

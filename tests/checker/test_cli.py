@@ -567,3 +567,8 @@ def test_exit_codes_of_verdicts() -> None:
     assert {v.name: v.exit_code for v in Verdict} == {"PROVED": 0, "REFUTED": 2, "UNDETERMINED": 3}
     assert all(Exit[v.name] == v.exit_code for v in Verdict)
     assert len({e.value for e in Exit}) == len(Exit)
+
+
+def test_a_rule_whose_name_has_two_lines(write: Write) -> None:
+    name = write(GOOD.replace('Rule("up"', r'''Rule("up\n x'\""'''))
+    assert run([f"{name}:RULEBOOK", "--engine", "python", "--quiet"]) is Exit.PROVED
