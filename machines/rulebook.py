@@ -198,18 +198,6 @@ class Rule:
             return ""
         return self.fair or self.actor.name
 
-    def reads(self) -> frozenset[Var]:
-        """Every variable that the rule's guard and updates read."""
-        exprs = [self.full_guard, self.world, *(v for _, v in (*self.full_then, *self.truth))]
-        exprs += [v for e in self.each for _, v in (*e.then, *e.truth)]
-        return frozenset().union(*(x.variables() for x in exprs))
-
-    def writes(self) -> frozenset[Var]:
-        """Every own variable that it may change."""
-        targets = [t for t, _ in (*self.full_then, *self.fires)]
-        targets += [t for e in self.each for t, _ in (*e.then, *e.fires)]
-        return frozenset(t.args[0] for t in targets if t.op == "ref")
-
 
 # -- properties ---------------------------------------------------------------------------------------------------
 @frozen(eq=False)
