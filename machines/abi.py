@@ -66,7 +66,9 @@ INPUT = Table(
         Row((I.Empty, I.Mapped), "map_buf", I.Mapped, cites="§6.3-8"),
         Row((I.Mapped, I.Sliced, I.Retired), "slice_tensor", I.Sliced, cites="§6.3-6"),
         Row((I.Mapped, I.Sliced, I.Programmed, I.Retired), "set_csr", I.Programmed, cites="§6.3-7"),
-        Ignore((I.Mapped, I.Sliced, I.Programmed, I.Retired), "bind_sequence", why="a value of the handle, not a state"),
+        Ignore(
+            (I.Mapped, I.Sliced, I.Programmed, I.Retired), "bind_sequence", why="a value of the handle, not a state"
+        ),
         Row(I.Programmed, "infer", I.InFlight, cites="§6.4"),
         Row(I.InFlight, "retire", I.Retired, cites="§6.5"),
         Row(I.InFlight, "orphan", I.Orphaned, cites="§14"),

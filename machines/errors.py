@@ -53,7 +53,9 @@ class Code:
 CLASSES = (
     CodeClass(C.Success, "goes on", "open", "none", resets=False),
     CodeClass(C.Request, "fails", "open for the same model", "record what differs from the manifest", resets=False),
-    CodeClass(C.Artifact, "fails", "this generation is rejected", "roll back to the last known good model", resets=False),
+    CodeClass(
+        C.Artifact, "fails", "this generation is rejected", "roll back to the last known good model", resets=False
+    ),
     CodeClass(C.Lifecycle, "fails", "paused", "drain, check generation and configuration", resets=False),
     CodeClass(C.Compatibility, "fails", "stopped", "a person must repair it; never retried", resets=False),
     CodeClass(C.Transient, "fails", "reduced", "bounded back-off; at the threshold drain", resets=False),
@@ -62,16 +64,17 @@ CLASSES = (
     CodeClass(C.Unknown, "fails", "paused", "treat the device's generation as poisoned", resets=True),
 )
 
+_NOT_SPECIFIED = "not in the specification's table"
 _INTERNAL, _UNAVAILABLE = (500, "INTERNAL"), (503, "UNAVAILABLE")
 
 CODES = (
     Code(0, "CalrtSuccess", C.Success, 200, "OK"),
     Code(1, "MemoryAllocationFailed", C.Request, 429, "RESOURCE_EXHAUSTED", "memory could not be allocated"),
     Code(2, "AlreadyRegistered", C.Lifecycle, *_UNAVAILABLE, "already registered"),
-    Code(3, "Undocumented3", C.Unknown, *_UNAVAILABLE, "not in the specification's table"),
+    Code(3, "Undocumented3", C.Unknown, *_UNAVAILABLE, _NOT_SPECIFIED),
     Code(4, "IllegalValue", C.Artifact, *_INTERNAL, "a value is not legal"),
     Code(5, "IllegalConfiguration", C.Artifact, *_INTERNAL, "a configuration is not legal"),
-    Code(6, "Undocumented6", C.Unknown, *_UNAVAILABLE, "not in the specification's table"),
+    Code(6, "Undocumented6", C.Unknown, *_UNAVAILABLE, _NOT_SPECIFIED),
     Code(7, "AlreadyConfigured", C.Lifecycle, *_UNAVAILABLE, "the device is configured already"),
     Code(8, "DriverIncompatible", C.Compatibility, *_UNAVAILABLE, "the driver does not fit the runtime"),
     Code(9, "RuntimeTooOld", C.Compatibility, *_UNAVAILABLE, "the runtime is too old for the artifact"),
@@ -91,7 +94,7 @@ CODES = (
     Code(23, "DependencyError", C.Compatibility, *_UNAVAILABLE, "something the runtime needs is missing"),
     Code(24, "MapBroken", C.Device, *_UNAVAILABLE, "a mapping of host memory broke"),
     Code(25, "SoftResetFailed", C.Device, *_UNAVAILABLE, "a soft reset did not succeed"),
-    Code(26, "Undocumented26", C.Unknown, *_UNAVAILABLE, "not in the specification's table"),
+    Code(26, "Undocumented26", C.Unknown, *_UNAVAILABLE, _NOT_SPECIFIED),
     Code(27, "Unsupported", C.Programming, *_INTERNAL, "this runtime cannot do that"),
     Code(28, "DeviceCrash", C.Device, *_UNAVAILABLE, "the device crashed"),
     Code(29, "WrongDirection", C.Programming, *_INTERNAL, "an input was used as an output, or the reverse"),
@@ -130,7 +133,7 @@ SPECIAL_RETURNS = {("infer", "DeviceBusy"): "busy", ("wait", "Timeout"): "timeou
 def classify(number: int) -> Code:
     """The code's entry, for every int: what has no entry is Unknown, under its own number."""
     known = _BY_NUMBER.get(number)
-    return known or Code(number, f"Undocumented({number})", C.Unknown, *_UNAVAILABLE, "not in the specification's table")
+    return known or Code(number, f"Undocumented({number})", C.Unknown, *_UNAVAILABLE, _NOT_SPECIFIED)
 
 
 def code_named(name: str) -> Code:

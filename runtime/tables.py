@@ -33,7 +33,7 @@ def _lines() -> Iterator[str]:
     yield "#define CALEXEC_FACTS(X) \\"
     yield from _continued(f'    X({f.name}, "{f.about}")' for f in FACTS)
     yield ""
-    yield "/* Call order (machines/abi.py): next[state][event], -1 where the call is impossible. State 0 is: no handle. */"
+    yield "/* Call order (machines/abi.py): next[state][event], -1 where the call is impossible. State 0: no handle. */"
     for table in TABLES:
         yield from _table(table)
     yield "#endif"

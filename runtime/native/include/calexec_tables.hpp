@@ -62,7 +62,7 @@ enum ShimCode : int {
     X(golden_sees_broken_device, "the golden run fails on a broken device") \
     X(no_late_completion, "Wait() on a job that a reset killed never returns success")
 
-/* Call order (machines/abi.py): next[state][event], -1 where the call is impossible. State 0 is: no handle. */
+/* Call order (machines/abi.py): next[state][event], -1 where the call is impossible. State 0: no handle. */
 enum { abi_device_Closed = 0, abi_device_Open = 1, abi_device_Configured = 2, abi_device_states = 3 };
 enum { abi_device_on_open = 0, abi_device_on_configure = 1, abi_device_on_enable_parallel = 2, abi_device_on_infer = 3, abi_device_on_reset_ccu = 4, abi_device_on_reset_configuration = 5, abi_device_on_reset = 6, abi_device_on_close = 7, abi_device_events = 8 };
 static const char *const abi_device_state_names[] = {"Closed", "Open", "Configured"};
