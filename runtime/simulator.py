@@ -1,0 +1,246 @@
+"""The simulator's control panel in Python: what a test does to the device behind CalRT's back, and what it may ask.
+
+None of this is CalRT, and the executor never uses it: it binds `calrt_sim.h`, which only the simulator exports. A
+device is a number; it lives as long as the process, whatever handles come and go.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+__all__ = ["Action", "Call", "Key", "NotSimulated", "Simulator", "SimulatorError", "Violation"]
+
+_i64, _u64, _u32, _i32, _str = ctypes.c_int64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_int32, ctypes.c_char_p
+
+
+class NotSimulated(RuntimeError):
+    """The CalRT library is not the simulator: it has no control panel."""
+
+
+class SimulatorError(ValueError):
+    """The panel refused: an unknown key, a value out of range, a power cycle of an open device."""
+
+
+class _KeyInfo(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char * 48), ("about", ctypes.c_char * 160),
+        ("default_value", _i64), ("minimum", _i64), ("maximum", _i64),
+    )  # fmt: skip
+
+
+class _ActionInfo(ctypes.Structure):
+    _fields_ = (("name", ctypes.c_char * 32), ("calls", ctypes.c_char * 96), ("about", ctypes.c_char * 160))
+
+
+class _Call(ctypes.Structure):
+    _fields_ = (
+        ("number", _i64), ("thread", _i64), ("begin_us", _i64), ("end_us", _i64), ("handle", _u64), ("other", _u64),
+        ("a", _i64), ("b", _i64), ("result", _i64), ("call", ctypes.c_char * 24), ("text", ctypes.c_char * 64),
+    )  # fmt: skip
+
+
+class _Violation(ctypes.Structure):
+    _fields_ = (
+        ("number", _i64), ("at_us", _i64), ("job", _u64), ("kind", ctypes.c_char * 32), ("text", ctypes.c_char * 192),
+    )  # fmt: skip
+
+
+_P = ctypes.POINTER
+_ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "power_cycle": (_u32,),
+    "key": (_u32, _P(_KeyInfo)),
+    "set": (_u32, _str, _i64),
+    "get": (_u32, _str, _P(_i64)),
+    "truth": (_u32, _str, _P(_i64)),
+    "kv": (_u32, _i32, _P(_i64), _P(_u64)),
+    "step": (_u32, _P(ctypes.c_int)),
+    "advance": (_u32, _i64),
+    "action": (_u32, _P(_ActionInfo)),
+    "fault": (_u32, _str, _i64, _str, _i64, _i64),
+    "fault_seed": (_u32, _u64, _i64),
+    "faults_clear": (_u32,),
+    "faults_fired": (_u32, _P(_i64)),
+    "trace": (_u32, _i64, _u32, _P(_Call), _P(_u32), _P(_i64)),
+    "violation_kind": (_u32, ctypes.c_char_p, ctypes.c_size_t),
+    "violations": (_u32, _i64, _u32, _P(_Violation), _P(_u32), _P(_i64)),
+}
+
+
+@frozen
+class Key:
+    """A setting of the device: vendor facts, clock, latencies (us), sizes, mutants."""
+
+    name: str
+    about: str
+    default: int
+    minimum: int
+    maximum: int
+
+
+@frozen
+class Action:
+    """Something a planned fault can do, and the calls for which it can be planned."""
+
+    name: str
+    calls: tuple[str, ...]
+    about: str
+
+
+@frozen
+class Call:
+    """One record of the ABI trace. Times are the device's clock (us); end_us is -1 while the call has not returned."""
+
+    number: int
+    thread: int
+    begin_us: int
+    end_us: int
+    handle: int
+    other: int
+    a: int
+    b: int
+    result: int
+    call: str
+    text: str
+
+
+@frozen
+class Violation:
+    """What the host did to live memory, or against the order of calls."""
+
+    number: int
+    at_us: int
+    job: int
+    kind: str
+    text: str
+
+
+class Simulator:
+    """Device `index` (0 to 63) of the simulator `library`, the file libcalrt.so that the shim has loaded.
+
+    Raises NotSimulated when that library has no control panel. Its methods raise SimulatorError when the panel refuses.
+    """
+
+    def __init__(self, library: Path, index: int = 0) -> None:
+        try:
+            self._library = ctypes.CDLL(str(library))
+            self._functions = {name: getattr(self._library, f"calrtsim_{name}") for name in _ARGUMENTS}
+            self._last_error = self._library.calrtsim_last_error
+        except (OSError, AttributeError) as error:
+            raise NotSimulated(f"{library.name} is not the simulator: {error}") from None
+        for name, function in self._functions.items():
+            function.argtypes, function.restype = _ARGUMENTS[name], ctypes.c_int
+        self._last_error.argtypes, self._last_error.restype = (), ctypes.c_char_p
+        self.index = index
+
+    def _do(self, name: str, *arguments: Any) -> None:
+        if self._functions[name](self.index, *arguments) != 0:
+            raise SimulatorError((self._last_error() or b"").decode())
+
+    def _ask(self, name: str, *arguments: Any) -> int:
+        value = _i64()
+        self._do(name, *arguments, ctypes.byref(value))
+        return value.value
+
+    def _listed(self, name: str, kind: type[Any]) -> Iterator[Any]:
+        i, info = 0, kind()
+        while self._functions[name](i, ctypes.byref(info)) == 0:
+            yield info
+            i, info = i + 1, kind()
+
+    # -- settings and truth -------------------------------------------------------------------------------------------
+    def keys(self) -> tuple[Key, ...]:
+        return tuple(
+            Key(k.name.decode(), k.about.decode(), k.default_value, k.minimum, k.maximum)
+            for k in self._listed("key", _KeyInfo)
+        )
+
+    def actions(self) -> tuple[Action, ...]:
+        return tuple(
+            Action(a.name.decode(), tuple(a.calls.decode().split()), a.about.decode())
+            for a in self._listed("action", _ActionInfo)
+        )
+
+    def violation_kinds(self) -> tuple[str, ...]:
+        text = ctypes.create_string_buffer(64)
+        names: list[str] = []
+        while self._functions["violation_kind"](len(names), text, len(text)) == 0:
+            names.append(text.value.decode())
+        return tuple(names)
+
+    def set(self, **settings: int) -> None:
+        """Set keys, such as `set(clock=1, decode_us=5000)`."""
+        for key, value in settings.items():
+            self._do("set", key.encode(), int(value))
+
+    def get(self, key: str) -> int:
+        return self._ask("get", key.encode())
+
+    def truth(self, name: str) -> int:
+        """What the device knows: now_us, broken, jobs_running, memory_used, ... (calrt_sim.h lists them)."""
+        return self._ask("truth", name.encode())
+
+    def kv(self, sequence: int) -> tuple[int, int]:
+        """(length in tokens, digest of the entries) that the device holds; length -1: nothing."""
+        length, digest = _i64(), _u64()
+        self._do("kv", sequence, ctypes.byref(length), ctypes.byref(digest))
+        return length.value, digest.value
+
+    def power_cycle(self) -> None:
+        """As new: no jobs, KV, faults, trace or violations; every key at its default."""
+        self._do("power_cycle")
+
+    # -- the stepped clock --------------------------------------------------------------------------------------------
+    def step(self) -> bool:
+        """To the device's next event; False when there is none."""
+        moved = ctypes.c_int()
+        self._do("step", ctypes.byref(moved))
+        return bool(moved.value)
+
+    def advance(self, us: int) -> None:
+        self._do("advance", us)
+
+    # -- faults -------------------------------------------------------------------------------------------------------
+    def fault(self, call: str, action: str, a: int = 0, b: int = 0, nth: int = 1) -> None:
+        """At the nth coming call of `call`, `action` happens (see `actions()` for what a and b mean)."""
+        self._do("fault", call.encode(), nth, action.encode(), a, b)
+
+    def fault_seed(self, seed: int, per_million: int) -> None:
+        self._do("fault_seed", seed, per_million)
+
+    def faults_clear(self) -> None:
+        self._do("faults_clear")
+
+    def faults_fired(self) -> int:
+        return self._ask("faults_fired")
+
+    # -- records ------------------------------------------------------------------------------------------------------
+    def trace(self) -> tuple[Call, ...]:
+        """The calls that are kept, oldest first."""
+        return tuple(
+            Call(
+                r.number, r.thread, r.begin_us, r.end_us, r.handle, r.other, r.a, r.b, r.result, r.call.decode(),
+                r.text.decode(errors="replace"),
+            )
+            for r in self._records("trace", _Call)
+        )  # fmt: skip
+
+    def violations(self) -> tuple[Violation, ...]:
+        return tuple(
+            Violation(r.number, r.at_us, r.job, r.kind.decode(), r.text.decode(errors="replace"))
+            for r in self._records("violations", _Violation)
+        )
+
+    def _records(self, name: str, kind: type[Any]) -> list[Any]:
+        capacity, found, start = 256, [], 0
+        while True:
+            page, read, total = (kind * capacity)(), _u32(), _i64()
+            self._do(name, start, capacity, page, ctypes.byref(read), ctypes.byref(total))
+            found += page[: read.value]
+            if read.value < capacity:
+                return found
+            start = found[-1].number + 1
