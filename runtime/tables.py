@@ -26,8 +26,11 @@ def _lines() -> Iterator[str]:
     yield "#ifndef CALEXEC_TABLES_HPP"
     yield "#define CALEXEC_TABLES_HPP"
     yield ""
-    yield "/* Return codes (§8, machines/errors.py). */"
+    yield "/* Return codes (§8, machines/errors.py). A vendor's SDK brings its own calrt::ReturnCode. */"
+    yield "#ifndef CALEXEC_VENDOR_RETURN_CODES"
     yield from _enum("calrt", "ReturnCode", CODES)
+    yield "#endif"
+    yield ""
     yield from _enum("calrt_c", "ShimCode", SHIM_CODES)
     yield "/* Vendor facts (§14, machines/protocol/params.py): X(name, what is true where it holds). */"
     yield "#define CALEXEC_FACTS(X) \\"

@@ -2,7 +2,8 @@
 #ifndef CALEXEC_TABLES_HPP
 #define CALEXEC_TABLES_HPP
 
-/* Return codes (§8, machines/errors.py). */
+/* Return codes (§8, machines/errors.py). A vendor's SDK brings its own calrt::ReturnCode. */
+#ifndef CALEXEC_VENDOR_RETURN_CODES
 namespace calrt {
 enum ReturnCode : int {
     CalrtSuccess = 0,
@@ -37,6 +38,8 @@ enum ReturnCode : int {
     WrongDirection = 29,
 };
 }
+
+#endif
 
 namespace calrt_c {
 enum ShimCode : int {
