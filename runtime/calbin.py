@@ -21,20 +21,20 @@ into `runtime/models/`, each with its manifest; a test holds the committed files
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator
 from math import prod
 from pathlib import Path
-from typing import Any
 
 from attrs import Attribute, field, frozen
+
+from runtime.calrt import PrimitiveType
+from runtime.manifest import ITEM_BYTES, CalTaskKind, Manifest, SubmodelContract, TensorContract, digest_of
+from runtime.strict_json import dumps
 
 MODELS = Path(__file__).parent / "models"
 RUNTIME = "0.7.6"
 PAYLOAD_BYTES = 64
-ITEM_BYTES = {"S32": 4, "BF16": 2, "F32": 4}
 HIDDEN = 64  # elements of one embedding in the samples
-TOKEN_INPUT = {"PrefillIds": "tokens", "PrefillEmbeds": "embeds", "Decode": "tokens"}  # kind: role of its first input
 
 
 def _one_word(instance: object, attribute: Attribute[str], value: str) -> None:
@@ -48,7 +48,7 @@ class Tensor:
 
     name: str = field(validator=_one_word)
     is_output: bool
-    dtype: str
+    dtype: PrimitiveType
     shape: tuple[int, ...]
     byte_size: int
     sliceable: bool
@@ -56,7 +56,8 @@ class Tensor:
 
     def line(self) -> str:
         direction, shape = ("out" if self.is_output else "in"), ",".join(map(str, self.shape))
-        return f"tensor {self.name} {direction} {self.dtype} {shape} {self.byte_size} {self.sliceable:d} {self.role}"
+        form = f"{direction} {self.dtype.name} {shape} {self.byte_size} {self.sliceable:d}"
+        return f"tensor {self.name} {form} {self.role}"
 
 
 @frozen
@@ -64,7 +65,7 @@ class Model:
     """One submodel. csrs: (name, role), the role being cur or total. tile: rows of the logits' tile."""
 
     name: str = field(validator=_one_word)
-    kind: str
+    kind: CalTaskKind
     tensors: tuple[Tensor, ...]
     csrs: tuple[tuple[str, str], ...]
     tile: int
@@ -72,7 +73,7 @@ class Model:
     max_seq: int
 
     def lines(self) -> Iterator[str]:
-        yield f"model {self.name} {self.kind} max_batch {self.max_batch} max_seq {self.max_seq} tile {self.tile}"
+        yield f"model {self.name} {self.kind.name} max_batch {self.max_batch} max_seq {self.max_seq} tile {self.tile}"
         yield from (t.line() for t in self.tensors)
         yield from (f"csr {name} {role}" for name, role in self.csrs)
 
@@ -109,21 +110,23 @@ class Sample:
 
     def calbin(self) -> CalbinFile:
         digest = hashlib.sha256(self.name.encode()).digest()
-        tiles = {"PrefillIds": self.prefill_tile, "PrefillEmbeds": self.prefill_tile, "Decode": self.decode_tile}
-        models = tuple(self._model(kind, tile) for kind, tile in tiles.items())
+        models = (
+            self._model("prefill", CalTaskKind.PrefillIds, self.prefill_tile),
+            self._model("prefill_embeds", CalTaskKind.PrefillEmbeds, self.prefill_tile),
+            self._model("decode", CalTaskKind.Decode, self.decode_tile),
+        )
         return CalbinFile(int.from_bytes(digest[:8], "little"), models, (digest * 2)[:PAYLOAD_BYTES])
 
-    def _model(self, kind: str, tile: int) -> Model:
-        name = {"PrefillIds": "prefill", "PrefillEmbeds": "prefill_embeds", "Decode": "decode"}[kind]
-        tokens = 1 if kind == "Decode" else self.max_seq
-        role = TOKEN_INPUT[kind]
-        first = _input("inputs_embeds", "BF16", (1, tokens, HIDDEN), role)
-        if role == "tokens":
-            first = _input("input_ids", "S32", (1, tokens), role)
+    def _model(self, name: str, kind: CalTaskKind, tile: int) -> Model:
+        tokens = 1 if kind is CalTaskKind.Decode else self.max_seq
         return Model(
             f"{self.prefix}_{name}",
             kind,
-            (first, _input("position_ids", "S32", (1, tokens), "positions"), _logits(self.vocabulary, tile)),
+            (
+                _first_input(kind, tokens),
+                _input("position_ids", PrimitiveType.S32, (1, tokens), "positions"),
+                _logits(self.vocabulary, tile),
+            ),
             (("cur_seq", "cur"), ("total_seq", "total")),
             tile,
             max_batch=1,
@@ -131,13 +134,23 @@ class Sample:
         )
 
 
-def _input(name: str, dtype: str, shape: tuple[int, ...], role: str) -> Tensor:
+def _first_role(kind: CalTaskKind) -> str:
+    return "embeds" if kind is CalTaskKind.PrefillEmbeds else "tokens"
+
+
+def _first_input(kind: CalTaskKind, tokens: int) -> Tensor:
+    if kind is CalTaskKind.PrefillEmbeds:
+        return _input("inputs_embeds", PrimitiveType.BF16, (1, tokens, HIDDEN), _first_role(kind))
+    return _input("input_ids", PrimitiveType.S32, (1, tokens), _first_role(kind))
+
+
+def _input(name: str, dtype: PrimitiveType, shape: tuple[int, ...], role: str) -> Tensor:
     return Tensor(name, False, dtype, shape, prod(shape) * ITEM_BYTES[dtype], sliceable=True, role=role)
 
 
 def _logits(vocabulary: int, tile: int) -> Tensor:
-    size = tile * vocabulary * ITEM_BYTES["BF16"]
-    return Tensor("logits", True, "BF16", (1, 1, vocabulary), size, sliceable=False, role="logits")
+    size = tile * vocabulary * ITEM_BYTES[PrimitiveType.BF16]
+    return Tensor("logits", True, PrimitiveType.BF16, (1, 1, vocabulary), size, sliceable=False, role="logits")
 
 
 SAMPLES = (
@@ -157,41 +170,31 @@ def sample(name: str) -> Path:
 
 
 # -- a manifest for it -----------------------------------------------------------------------------------------------
-def manifest_of(calbin: CalbinFile, calbin_name: str) -> dict[str, Any]:
-    """The manifest (§4.1) of a calbin of ours, as its JSON file says it; the roles tell which tensor is which."""
-    return {
-        "calbin": calbin_name,
-        "calbin_sha256": hashlib.sha256(calbin.render()).hexdigest(),
-        "calrt_version": calbin.runtime,
-        "submodels": [_submodel(m) for m in calbin.models],
-    }
+def manifest_of(calbin: CalbinFile, calbin_name: str) -> Manifest:
+    """The manifest (§4.1) of a calbin of ours; the roles tell which tensor is which."""
+    submodels = tuple(_contract(m) for m in calbin.models)
+    return Manifest(calbin_name, digest_of(calbin.render()), calbin.runtime, submodels)
 
 
-def _submodel(model: Model) -> dict[str, Any]:
+def _contract(model: Model) -> SubmodelContract:
     by_role = {t.role: t for t in model.tensors}
     csrs = {role: name for name, role in model.csrs}
-    return {
-        "kind": model.kind,
-        "exact_name": model.name,
-        "token_or_embed": _tensor(by_role[TOKEN_INPUT[model.kind]]),
-        "position": _tensor(by_role["positions"]),
-        "logits": _tensor(by_role["logits"]),
-        "csr_cur_seq": csrs["cur"],
-        "csr_total_seq": csrs["total"],
-        "max_batch": model.max_batch,
-        "max_seq": model.max_seq,
-        "logits_tile_d0": model.tile,
-    }
+    return SubmodelContract(
+        kind=model.kind,
+        exact_name=model.name,
+        token_or_embed=_tensor_contract(by_role[_first_role(model.kind)]),
+        position=_tensor_contract(by_role["positions"]),
+        logits=_tensor_contract(by_role["logits"]),
+        csr_cur_seq=csrs["cur"],
+        csr_total_seq=csrs["total"],
+        max_batch=model.max_batch,
+        max_seq=model.max_seq,
+        logits_tile_d0=model.tile,
+    )
 
 
-def _tensor(tensor: Tensor) -> dict[str, Any]:
-    return {
-        "name": tensor.name,
-        "shape": list(tensor.shape),
-        "dtype": tensor.dtype,
-        "byte_size": tensor.byte_size,
-        "sliceable": tensor.sliceable,
-    }
+def _tensor_contract(t: Tensor) -> TensorContract:
+    return TensorContract(t.name, t.shape, t.dtype, t.byte_size, t.sliceable)
 
 
 def files(samples: Iterable[Sample] = SAMPLES) -> Iterator[tuple[str, bytes]]:
@@ -200,7 +203,7 @@ def files(samples: Iterable[Sample] = SAMPLES) -> Iterator[tuple[str, bytes]]:
         calbin = s.calbin()
         name = f"{s.name}.calbin"
         yield name, calbin.render()
-        yield f"{s.name}.json", (json.dumps(manifest_of(calbin, name), indent=2) + "\n").encode()
+        yield f"{s.name}.json", dumps(manifest_of(calbin, name)).encode()
 
 
 if __name__ == "__main__":
