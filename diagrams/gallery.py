@@ -18,6 +18,7 @@ from diagrams.joint import joint_pictures
 from diagrams.picture import Picture
 from diagrams.render import hash_in, hash_of, to_svg
 from diagrams.tables import table_picture
+from machines import abi
 from machines.rulebook import Rulebook
 
 __all__ = ["EXHIBITS", "RENDERED", "Exhibit", "drawings", "index", "problems", "write"]
@@ -57,9 +58,14 @@ def pictures_of(book: Rulebook, refuted: Sequence[str] = ()) -> Iterator[Picture
         yield counterexample_picture(refute(book, run, engine="python"))
 
 
+def call_order() -> Iterator[Picture]:
+    """The order of calls on each handle of the device: the pages that a vendor can sign."""
+    yield from map(table_picture, abi.TABLES)
+
+
 def drawings(exhibits: Sequence[Exhibit] = EXHIBITS) -> dict[str, Picture]:
-    """Every committed picture by its path below the folder."""
-    found: dict[str, Picture] = {}
+    """Every committed picture by its path below the folder: first the call order."""
+    found = {f"abi/{picture.name}.svg": picture for picture in call_order()}
     for exhibit in exhibits:
         book = load(exhibit.target)
         for picture in pictures_of(book, exhibit.refuted):

@@ -111,6 +111,8 @@ from checker.cli import load
 from diagrams import gallery
 from diagrams.dot import to_dot
 from diagrams.render import hash_of
+for picture in gallery.call_order():
+    print(picture.name, hash_of(to_dot(picture)))
 for exhibit in (*gallery.EXHIBITS, gallery.Exhibit("diagrams_toy:RULEBOOK", ("lie", "hang"))):
     refuted = exhibit.refuted if "toy" in exhibit.target else ()
     for picture in gallery.pictures_of(load(exhibit.target), refuted):
