@@ -13,8 +13,11 @@ from typing import Any
 
 from attrs import frozen
 
+from runtime.calrt import Library
+
 __all__ = ["Action", "Call", "Key", "NotSimulated", "Simulator", "SimulatorError", "Violation"]
 
+CALRT_NAME = "libcalrt.so"
 _i64, _u64, _u32, _i32, _str = ctypes.c_int64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_int32, ctypes.c_char_p
 
 
@@ -136,6 +139,11 @@ class Simulator:
             function.argtypes, function.restype = _ARGUMENTS[name], ctypes.c_int
         self._last_error.argtypes, self._last_error.restype = (), ctypes.c_char_p
         self.index = index
+
+    @staticmethod
+    def beside(library: Library, index: int = 0) -> Simulator:
+        """The panel of the CalRT that this shim was linked to. Raises NotSimulated."""
+        return Simulator(library.path.with_name(CALRT_NAME), index)
 
     def _do(self, name: str, *arguments: Any) -> None:
         if self._functions[name](self.index, *arguments) != 0:

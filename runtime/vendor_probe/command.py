@@ -1,0 +1,216 @@
+"""`calexec vendor-probe`: runs every experiment and writes the evidence file (§14)."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+from attrs import asdict, frozen
+from rich.console import Console
+from rich.table import Table
+
+from machines.protocol import params as p
+from machines.protocol.params import FACTS
+from runtime.calbin import sample
+from runtime.calrt import Library, NativeMissing
+from runtime.manifest import ManifestError, load_manifest, verify
+from runtime.simulator import NotSimulated, Simulator, SimulatorError
+from runtime.vendor_probe.experiments import EXPERIMENTS, OBSERVATIONS, Finding, process_exit_stops_dma
+from runtime.vendor_probe.rig import DeviceTrouble, Rig
+
+EXIT_DONE, EXIT_UNDETERMINED, EXIT_TROUBLE = 0, 3, 4
+SIMULATED_LATENCY = {"prefill_us": 3000, "decode_us": 1, "d2h_us": 3000}
+
+
+@frozen
+class Evidence:
+    """What the kit found out about one device. facts: None is "not determined", which counts as the worst case."""
+
+    calrt_version: str
+    calbin_sha256: str
+    device: int
+    simulated: bool
+    made_at: str
+    facts: dict[str, Finding]
+    observations: dict[str, str]
+
+    def undetermined(self) -> list[str]:
+        return [name for name, f in self.facts.items() if f.holds is None]
+
+
+def probe(library: Library, manifest: Path, index: int, simulate: dict[str, int] | None,
+          progress: Callable[[str], None] = lambda name: None) -> Evidence:  # fmt: skip
+    """Run every experiment on device `index`. simulate: settings of the simulator, or None for a real device.
+
+    Raises DeviceTrouble when the device is not even well at the start, ManifestError for a wrong manifest.
+    """
+    arguments = [str(library.path), str(manifest), str(index), json.dumps(simulate)]
+    findings: dict[str, Finding] = {}
+    observations: dict[str, str] = {}
+    with rig_of(arguments) as rig:
+        rig.learn()
+        for name, experiment in EXPERIMENTS.items():
+            progress(name)
+            findings[name] = _asked(rig, experiment)
+        for name, observe in OBSERVATIONS.items():
+            progress(name)
+            observations[name] = _observed(rig, observe)
+    progress(p.EXIT_STOPS_DMA.name)
+    try:
+        findings[p.EXIT_STOPS_DMA.name] = process_exit_stops_dma(rig, arguments)
+    except DeviceTrouble as e:
+        findings[p.EXIT_STOPS_DMA.name] = Finding(None, str(e))
+    version = rig.model.calrt_version
+    return Evidence(
+        version, rig.model.calbin_sha256, index, simulate is not None, datetime.now(UTC).isoformat(timespec="seconds"),
+        {f.name: findings[f.name] for f in FACTS}, observations,
+    )  # fmt: skip
+
+
+def rig_of(arguments: Sequence[str]) -> Rig:
+    """The rig for (library, manifest, device, simulator settings as JSON): also what a child process calls."""
+    library_path, manifest_path, index, simulate = arguments
+    library = Library.load(library_path)
+    if (settings := json.loads(simulate)) is not None:
+        simulator = Simulator.beside(library, int(index))
+        simulator.power_cycle()
+        simulator.set(**settings)
+    manifest = load_manifest(Path(manifest_path))
+    code, calbin = library.calbin(manifest.calbin_path)
+    if calbin is None:
+        raise DeviceTrouble("load the calbin", code)
+    with calbin:
+        _, models = calbin.models()
+    _, version = library.version()
+    model = verify(manifest, manifest.calbin_path, models, version)
+    return Rig(library, int(index), str(manifest.calbin_path), model)
+
+
+def _asked(rig: Rig, experiment: Callable[[Rig], Finding]) -> Finding:
+    """The finding, on a device that is well before and after."""
+    if not rig.recover():
+        return Finding(None, "the device did not become well again; switch it off and on")
+    try:
+        return experiment(rig)
+    except DeviceTrouble as e:
+        return Finding(None, str(e))
+
+
+def _observed(rig: Rig, observe: Callable[[Rig], str]) -> str:
+    if not rig.recover():
+        return "the device did not become well again"
+    try:
+        return observe(rig)
+    except DeviceTrouble as e:
+        return str(e)
+    finally:
+        rig.device.enable_parallel_mode(False)
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+@click.command("vendor-probe")
+@click.option("--manifest", "-m", type=click.Path(path_type=Path), help="Manifest of the model (the simulator: tiny).")
+@click.option("--library", type=click.Path(path_type=Path), help="libcalrt_c.so, if not the built one.")
+@click.option("--device", default=0, show_default=True, type=click.IntRange(0), help="Number of the device.")
+@click.option(
+    "--simulate", "-s", multiple=True, metavar="KEY=VALUE", help="A setting of the simulator; may be repeated."
+)
+@click.option("--out", "-o", type=click.Path(path_type=Path, dir_okay=False), help="Write the evidence file (JSON).")
+@click.option("--json", "as_json", is_flag=True, help="Print the evidence as JSON instead of a table.")
+def vendor_probe(
+    manifest: Path | None, library: Path | None, device: int, simulate: tuple[str, ...], out: Path | None, as_json: bool
+) -> None:
+    """Ask the device about every vendor fact (§14), one experiment each, through the C ABI.
+
+    The experiments break the device on purpose: run nothing else on it. What gave no occasion to be seen is
+    "not determined" and counts as the worst case.
+
+    \b
+    Exit codes: 0 every fact determined, 3 some not, 4 the device, library or manifest is not usable, 2 wrong usage.
+
+    \b
+    Examples:
+      calexec vendor-probe --out evidence.json
+      calexec vendor-probe -s reset_stops_dma=0 -s leftover_harmless=0
+      calexec vendor-probe --library /opt/sdk/libcalrt_c.so -m model.json --device 1
+    """
+    settings = _settings(simulate)
+    try:
+        loaded = Library.load(library)
+        simulated = _is_simulated(loaded, device)
+        if settings and not simulated:
+            raise click.UsageError("--simulate needs the simulator; this library is a real CalRT")
+        evidence = _with_progress(
+            loaded, manifest or sample("tiny"), device, {**SIMULATED_LATENCY, **settings} if simulated else None
+        )
+    except (NativeMissing, ManifestError, DeviceTrouble, SimulatorError) as e:
+        click.echo(str(e), err=True)
+        raise SystemExit(EXIT_TROUBLE) from None
+    text = json.dumps(asdict(evidence), indent=2, ensure_ascii=False)
+    if out:
+        _write(out, text + "\n")
+    if as_json:
+        click.echo(text)
+    else:
+        _print(evidence)
+    raise SystemExit(EXIT_UNDETERMINED if evidence.undetermined() else EXIT_DONE)
+
+
+def _settings(simulate: Sequence[str]) -> dict[str, int]:
+    settings = {}
+    for item in simulate:
+        key, _, value = item.partition("=")
+        try:
+            settings[key] = int(value)
+        except ValueError:
+            raise click.UsageError(f"--simulate {item}: expected KEY=VALUE with a whole number as VALUE") from None
+    return settings
+
+
+def _is_simulated(library: Library, device: int) -> bool:
+    try:
+        Simulator.beside(library, device)
+    except NotSimulated:
+        return False
+    return True
+
+
+def _with_progress(library: Library, manifest: Path, device: int, simulate: dict[str, int] | None) -> Evidence:
+    console = Console(stderr=True)
+    with console.status("starting") as status:
+        total = len(FACTS) + len(OBSERVATIONS)
+        done = 0
+
+        def progress(name: str) -> None:
+            nonlocal done
+            done += 1
+            status.update(f"experiment {done} of {total}: {name}")
+
+        return probe(library, manifest, device, simulate, progress)
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all."""
+    try:
+        temporary = path.with_name(path.name + ".part")
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as e:
+        raise click.UsageError(f"--out {path}: {e.strerror}") from None
+
+
+def _print(evidence: Evidence) -> None:
+    where = "simulated device" if evidence.simulated else "device"
+    table = Table(title=f"{where} {evidence.device}, CalRT {evidence.calrt_version}", title_justify="left")
+    for heading in ("vendor fact", "holds", "evidence"):
+        table.add_column(heading)
+    words = {True: "yes", False: "NO", None: "not determined"}
+    for name, finding in evidence.facts.items():
+        table.add_row(name, words[finding.holds], finding.evidence)
+    for name, text in evidence.observations.items():
+        table.add_row(name, "observed", text)
+    Console().print(table)

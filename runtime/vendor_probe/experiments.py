@@ -1,0 +1,307 @@
+"""One experiment per vendor fact: what it provokes, what it looks at, and what follows from it.
+
+Theory. A fact is asked by doing what it speaks of and watching memory and KV. True needs a device that could have
+misbehaved: where the provocation did not come about (the job was over before the reset, nothing survives a reset) the
+answer is None, never True. The executor treats None like the worst case. The functions know nothing of the simulator.
+"""
+
+from __future__ import annotations
+
+import mmap
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from attrs import frozen
+
+from machines.errors import code_named
+from machines.protocol import params as p
+from machines.protocol.params import FACTS
+from runtime.calrt import BufStatus, TaskType
+from runtime.manifest import CalTaskKind
+from runtime.vendor_probe.rig import DeviceTrouble, Job, Rig
+
+__all__ = ["EXPERIMENTS", "OBSERVATIONS", "Finding"]
+
+TRIES = 5  # an experiment whose moment was missed is tried again
+BUSY = code_named("DeviceBusy").number
+
+
+@frozen
+class Finding:
+    """What one experiment says. holds: None where there was no occasion to see it; evidence: why, in a sentence."""
+
+    holds: bool | None
+    evidence: str
+
+
+def busy_starts_nothing(rig: Rig) -> Finding:
+    """Submit while another job runs, and see whether the refused one writes anything."""
+    for _ in range(TRIES):
+        running = rig.submit(rig.new_sequence(), 0, rig.deep_tokens)
+        sequence = rig.new_sequence()
+        refused = rig.submit(sequence, 0, rig.deep_tokens)
+        rig.finish(running)
+        if refused.submit_code == BUSY:
+            return _started_anything(rig, refused, sequence, "DeviceBusy")
+        if refused.submit_code:
+            raise DeviceTrouble("infer while another job runs", refused.submit_code)
+        rig.finish(refused)
+    return Finding(None, "the device was never busy")
+
+
+def submit_error_starts_nothing(rig: Rig) -> Finding:
+    """Name an engine that is not there, and see whether the job runs all the same."""
+    sequence = rig.new_sequence()
+    refused = rig.submit(
+        sequence, 0, rig.deep_tokens,
+        infer=lambda m, i, o: rig.device.infer_with_fixed_task_type(rig.calbin, m, i, o, TaskType.PONG),
+    )  # fmt: skip
+    if refused.submit_code in (0, BUSY):
+        return Finding(None, "infer() on the second engine did not fail, so no error could be provoked")
+    return _started_anything(rig, refused, sequence, f"code {refused.submit_code}")
+
+
+def _started_anything(rig: Rig, refused: Job, sequence: int, what: str) -> Finding:
+    rig.settle()
+    if refused.touched():
+        return Finding(False, f"infer() returned {what} and the device wrote the output")
+    again = rig.finish(rig.submit(sequence, 0, rig.deep_tokens))
+    if not again.good:
+        return Finding(False, f"infer() returned {what} and the sequence's KV had changed")
+    return Finding(True, f"infer() returned {what}; output and KV were untouched")
+
+
+def exception_stops_dma(rig: Rig) -> Finding:
+    """A CCU exception (a past length that is not the device's), then watch the output."""
+    job = _break(rig)
+    if job is None:
+        return Finding(None, "a wrong past length raised no exception")
+    before = job.snapshot()
+    rig.settle()
+    if job.snapshot() != before:
+        return Finding(False, "the output changed after the exception had been reported")
+    return Finding(True, "the output did not change after the exception")
+
+
+def _break(rig: Rig) -> Job | None:
+    """Provoke a CCU exception; None where the device takes the lie."""
+    job = rig.submit(rig.new_sequence(), 0, rig.deep_tokens, claimed_past=5)
+    return job if rig.finish(job).status == BufStatus.DONE_CCU_EXCEPTION else None
+
+
+def reset_stops_dma(rig: Rig) -> Finding:
+    """Reset under a running job, on every rung, and watch the output."""
+    seen = []
+    for rung in (rig.device.reset_ccu, rig.device.reset_configuration, rig.device.reset):
+        job = _job_under_reset(rig, rung)
+        name = rung.__name__
+        if job is None:
+            return Finding(None, f"no job could be caught under {name}")
+        before = job.snapshot()
+        rig.settle()
+        if job.snapshot() != before:
+            return Finding(False, f"the output changed after {name} had returned success")
+        seen.append(name)
+        if not rig.recover():
+            break
+    return Finding(True, f"the output did not change after {', '.join(seen)}")
+
+
+def _job_under_reset(rig: Rig, reset: Callable[[], int], sequence: int | None = None) -> Job | None:
+    """A job that was running while `reset` succeeded; None when it was always too late."""
+    for _ in range(TRIES):
+        job = rig.submit(rig.new_sequence() if sequence is None else sequence, 0, rig.deep_tokens)
+        if job.submit_code:
+            raise DeviceTrouble("infer", job.submit_code)
+        _, status = job.output.get_status()
+        code = reset()
+        if code:
+            raise DeviceTrouble("reset under a running job", code)
+        if status == BufStatus.RUNNING and not job.complete():
+            return job
+        rig.recover()
+    return None
+
+
+def no_late_completion(rig: Rig) -> Finding:
+    """Wait() on a job that a reset killed."""
+    job = _job_under_reset(rig, rig.device.reset)
+    if job is None:
+        return Finding(None, "no job could be caught under reset")
+    rig.settle()
+    if job.complete():
+        return Finding(None, "the reset killed no job: it ran to its end")
+    code, _ = job.output.wait()
+    if code == 0:
+        return Finding(False, "Wait() returned success although the output is incomplete")
+    return Finding(True, f"Wait() returned code {code}")
+
+
+def reset_clears_kv(rig: Rig) -> Finding:
+    """Fill a sequence, reset, and continue it."""
+    sequence = rig.new_sequence()
+    first = rig.finish(rig.submit(sequence, 0, rig.deep_tokens))
+    if not first.good:
+        raise DeviceTrouble("prefill", first.code)
+    if code := rig.device.reset():
+        raise DeviceTrouble("reset", code)
+    rig.configure()
+    after = rig.finish(rig.submit(sequence, rig.deep_tokens, 1))
+    if after.good:
+        return Finding(False, "a decode after the reset continued the old sequence")
+    return Finding(True, f"a decode after the reset ended in status {int(after.status)}")
+
+
+def reset_is_honest(rig: Rig) -> Finding:
+    """Break the device, reset it once, and compare a deep run with the healthy one."""
+    if not _broken(rig):
+        return Finding(None, "an exception does not break this device, so a reset has nothing to repair")
+    if code := rig.device.reset():
+        return Finding(None, f"reset itself says that it failed (code {code})")
+    rig.configure()
+    if not rig.is_right("deep"):
+        return Finding(False, "a reset returned success and the device was still broken")
+    return Finding(True, "after a reset the broken device computed rightly again")
+
+
+def _broken(rig: Rig) -> bool:
+    return _break(rig) is not None and not rig.is_right("deep")
+
+
+def golden_sees_broken_device(rig: Rig) -> Finding:
+    """Break the device and run the golden prompt before any reset."""
+    if not _broken(rig):
+        return Finding(None, "an exception does not break this device")
+    if rig.is_right("golden"):
+        return Finding(False, "the golden run passed on a device whose deep run was wrong")
+    return Finding(True, "the golden run failed on the broken device")
+
+
+def leftover_harmless(rig: Rig) -> Finding:
+    """Let a job survive a reset, and use its sequence in the new generation."""
+    sequence = rig.new_sequence()
+    job = _job_under_reset(rig, rig.device.reset, sequence)
+    if job is None:
+        return Finding(None, "no job could be caught under reset")
+    rig.configure()
+    rig.settle()
+    if not job.complete():
+        return Finding(None, "no job survives a reset")
+    again = rig.finish(rig.submit(sequence, 0, rig.deep_tokens))
+    if not again.good:
+        return Finding(False, "a job that ran on over the reset wrote KV of the new generation")
+    return Finding(True, "a job ran on over the reset and the new generation's KV was untouched")
+
+
+CHILD = """
+import mmap, os, sys
+import numpy as np
+from runtime.vendor_probe.command import rig_of
+path, arguments = sys.argv[1], sys.argv[2:]
+with rig_of(arguments) as rig, open(path, "r+b") as file:
+    shared = np.frombuffer(mmap.mmap(file.fileno(), 0), np.uint8)
+    job = rig.submit(rig.new_sequence(), 0, rig.deep_tokens, logits=shared)
+    print("submitted" if job.submit_code == 0 and not job.complete() else "late", flush=True)
+    os._exit(0)
+"""
+
+
+def process_exit_stops_dma(rig: Rig, arguments: Sequence[str]) -> Finding:
+    """Another process submits into shared memory and leaves; we watch the memory. The device must be closed here."""
+    size = rig.contract(CalTaskKind.PrefillIds).logits.byte_size
+    for _ in range(TRIES):
+        with tempfile.NamedTemporaryFile() as file:
+            file.truncate(size)
+            child = subprocess.run(
+                [sys.executable, "-c", CHILD, file.name, *arguments], capture_output=True, text=True, timeout=60,
+                check=False, cwd=Path(__file__).parents[2],
+            )  # fmt: skip
+            if child.returncode or not child.stdout:
+                raise DeviceTrouble(f"the child process failed: {(child.stderr or '').strip().splitlines()[-1:]}", 0)
+            shared = mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ)
+            before = bytes(shared)
+            rig.settle()
+            after = bytes(shared)
+            shared.close()
+        if after != before:
+            return Finding(False, "memory shared with a process that had left was written")
+        if child.stdout.strip() == "submitted":
+            return Finding(True, "nothing was written after the process had left")
+    return Finding(None, "the job was always over before the process left")
+
+
+# The experiment of each fact; `process_exit_stops_dma` needs the device closed and is run by `command`.
+EXPERIMENTS: dict[str, Callable[[Rig], Finding]] = {
+    p.SUBMIT_ERROR_STARTS_NOTHING.name: submit_error_starts_nothing,
+    p.BUSY_STARTS_NOTHING.name: busy_starts_nothing,
+    p.EXCEPTION_STOPS_DMA.name: exception_stops_dma,
+    p.RESET_STOPS_DMA.name: reset_stops_dma,
+    p.RESET_CLEARS_KV.name: reset_clears_kv,
+    p.RESET_IS_HONEST.name: reset_is_honest,
+    p.LEFTOVER_HARMLESS.name: leftover_harmless,
+    p.GOLDEN_SEES.name: golden_sees_broken_device,
+    p.NO_LATE_COMPLETION.name: no_late_completion,
+}
+
+
+# -- what §14 asks beyond the rulebook's facts: observed, not judged ---------------------------------------------------
+INFLIGHT_MAX = 8  # submitted at once at most, to see where Busy begins
+
+
+def parallel_jobs_max(rig: Rig) -> str:
+    """EnableParallelMode(true), then submit until the device is busy."""
+    if code := rig.device.enable_parallel_mode(True):
+        return f"EnableParallelMode(true) returned {code}"
+    jobs: list[Job] = []
+    while len(jobs) < INFLIGHT_MAX:
+        job = rig.submit(rig.new_sequence(), 0, rig.deep_tokens)
+        if job.submit_code:
+            break
+        jobs.append(job)
+    ends = [rig.finish(job).good for job in jobs]
+    return f"{len(jobs)} at once, {sum(ends)} of them ended well"
+
+
+def engines_overlap(rig: Rig) -> str:
+    """The time of two jobs on two engines against the time of the same two one after the other."""
+    if code := rig.device.enable_parallel_mode(True):
+        return f"EnableParallelMode(true) returned {code}"
+    began = time.monotonic()
+    for _ in range(2):
+        rig.finish(rig.submit(rig.new_sequence(), 0, rig.deep_tokens))
+    apart = time.monotonic() - began
+    began = time.monotonic()
+    jobs = [rig.submit(rig.new_sequence(), 0, rig.deep_tokens) for _ in range(2)]
+    if any(job.submit_code for job in jobs):
+        return "two jobs at once were not taken"
+    for job in jobs:
+        rig.finish(job)
+    return f"two jobs together took {(time.monotonic() - began) / apart:.2f} of their time apart"
+
+
+def kv_after_exception(rig: Rig) -> str:
+    """A sequence with KV, a CCU exception in it, and then a decode at the length it had."""
+    sequence = rig.new_sequence()
+    rig.finish(rig.submit(sequence, 0, rig.deep_tokens))
+    raised = rig.finish(rig.submit(sequence, rig.deep_tokens, 1, claimed_past=rig.deep_tokens - 3))
+    if raised.status != BufStatus.DONE_CCU_EXCEPTION:
+        return "a wrong past length raised no exception"
+    after = rig.finish(rig.submit(sequence, rig.deep_tokens, 1))
+    return "its length is unchanged" if after.good else "its length has changed"
+
+
+OBSERVATIONS: dict[str, Callable[[Rig], str]] = {
+    "parallel_jobs_max": parallel_jobs_max,
+    "engines_overlap": engines_overlap,
+    "kv_after_exception": kv_after_exception,
+}
+
+
+def unprobed() -> list[str]:
+    """Facts without an experiment; must be none."""
+    known = {*EXPERIMENTS, p.EXIT_STOPS_DMA.name}
+    return [f.name for f in FACTS if f.name not in known]
