@@ -1,14 +1,16 @@
 # Everything here works on a fresh machine with Python >= 3.11, make and a C compiler: the first target that needs the
-# virtual environment makes it. `make` alone lists the targets.
+# virtual environment makes it. What drives the device needs a C++ compiler besides: the first target that needs the
+# native parts builds them. `make` alone lists the targets.
 
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/ready
+NATIVE := $(VENV)/native
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help check-states test nightly diagrams mutants bench-checker lint
+.PHONY: help check-states test nightly diagrams mutants bench-checker lint native
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
@@ -16,10 +18,10 @@ help:  ## list the targets
 check-states: $(READY)  ## prove the executor's protocol (ARGS="--run 'exit 1*'", ARGS=my.module:RULEBOOK)
 	$(BIN)/check-states $(ARGS)
 
-test: lint  ## ruff, mypy, and the fast tests
+test: lint $(NATIVE)  ## ruff, mypy, and the fast tests
 	$(BIN)/python -X dev -W error -m pytest -m "not nightly" $(ARGS)
 
-nightly: lint  ## every run of the campaign, and every test
+nightly: lint $(NATIVE)  ## every run of the campaign, and every test
 	$(BIN)/check-states --tier nightly
 	$(BIN)/python -X dev -W error -m pytest -m "nightly or not nightly"
 
@@ -32,6 +34,10 @@ mutants: $(READY)  ## remove every guard conjunct and update in turn; writes doc
 bench-checker: $(READY)  ## the C engine against SPIN and the Python engine
 	$(BIN)/python -m checker.bench
 
+native: $(READY)  ## build the device's libraries (CALRT_ROOT=<vendor SDK>, BUILD_TYPE=Debug)
+	@CALRT_ROOT='$(CALRT_ROOT)' BUILD_TYPE='$(BUILD_TYPE)' $(BIN)/python -m runtime.build_native
+	@touch $(NATIVE)
+
 lint: $(READY)  ## ruff and mypy --strict
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -41,5 +47,9 @@ lint: $(READY)  ## ruff and mypy --strict
 $(READY): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; set PYTHON=")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -C wheel.cmake=false -e '.[dev]'
 	@touch $@
+
+# Installs the same package again, now with the libraries: the environment alone has none.
+$(NATIVE): $(READY) $(shell find runtime/native -type f -name '[!.]*')
+	@$(MAKE) --no-print-directory native
