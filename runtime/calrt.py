@@ -16,34 +16,31 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterator
-from ctypes import (
-    POINTER,
-    byref,
-    c_char,
-    c_char_p,
-    c_float,
-    c_int,
-    c_int32,
-    c_int64,
-    c_size_t,
-    c_uint16,
-    c_uint32,
-    c_uint64,
-    c_void_p,
-)
+from ctypes import byref, c_int, c_int32, c_int64, c_uint32, c_uint64
 from enum import IntEnum
 from functools import cache
-from operator import index
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Self, SupportsIndex, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
-from attrs import frozen
 from numpy import float32, uint16
 from numpy.typing import NDArray
 
 import runtime
 from machines.errors import code_named
+from runtime.calrt_c import (
+    ARGUMENTS,
+    NAME_BYTES,
+    CModel,
+    CStamps,
+    CTensor,
+    c_handle,
+    c_integer,
+    c_text,
+    exported,
+    python_text,
+)  # fmt: skip
+from runtime.calrt_types import BufStatus, ModelInfo, PrimitiveType, Stamps, TaskType, TensorInfo
 
 E = TypeVar("E", bound=IntEnum)
 H = TypeVar("H", bound="Handle")
@@ -56,7 +53,7 @@ __all__ = [
 LIBRARY_VARIABLE = "CALRT_LIBRARY"
 LIBRARY_NAME = "libcalrt_c.so"
 NOT_FINITE = code_named("ShimNotFinite").number
-NAME_BYTES, MAX_RANK, TEXT_BYTES = 256, 8, 1024  # a test holds the first two to calrt_c.h
+TEXT_BYTES = 1024  # of the last error: the shim keeps no more
 
 
 class NativeMissing(RuntimeError):
@@ -69,164 +66,6 @@ class ReleasedHandle(RuntimeError):
 
 class ReleaseRefused(RuntimeError):
     """Leaving a `with` block could not release the handle; it lives on, and so does the memory mapped to it."""
-
-
-class PrimitiveType(IntEnum):
-    S32, BF16, F32 = range(3)
-
-
-class BufStatus(IntEnum):
-    """§6.5; only DONE_CCU_EXCEPTION is the specification's name."""
-
-    IDLE, RUNNING, DONE, DONE_CCU_EXCEPTION, KILLED = range(5)
-
-
-class TaskType(IntEnum):
-    """The two engines of §4.2."""
-
-    PING, PONG = range(2)
-
-
-@frozen
-class TensorInfo:
-    """shape: logical, logits are (1, 1, vocabulary); byte_size: physical, of all rows of an output tile."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: PrimitiveType | int
-    byte_size: int
-    sliceable: bool
-    is_output: bool
-
-
-@frozen
-class ModelInfo:
-    """logits_tile_d0: rows of the output tile; the last token's row is (tokens - 1) % logits_tile_d0."""
-
-    name: str
-    tensors: tuple[TensorInfo, ...]
-    csr_names: tuple[str, ...]
-    logits_tile_d0: int
-    max_batch: int
-    max_seq: int
-
-
-@frozen
-class Stamps:
-    """CLOCK_MONOTONIC around CalRT's Wait(), in ns; both 0 if the call never reached CalRT."""
-
-    begin_ns: int
-    end_ns: int
-
-
-# -- C, as calrt_c.h declares it: every function returns an int (a test compares) --------------------------------------
-
-
-class CModel(ctypes.Structure):
-    _fields_ = (
-        ("name", c_char * NAME_BYTES), ("tensors", c_uint32), ("csrs", c_uint32), ("logits_tile_d0", c_uint32),
-        ("max_batch", c_uint32), ("max_seq", c_uint32),
-    )  # fmt: skip
-
-
-class CTensor(ctypes.Structure):
-    _fields_ = (
-        ("name", c_char * NAME_BYTES), ("shape", c_uint64 * MAX_RANK), ("rank", c_uint32), ("dtype", c_int32),
-        ("byte_size", c_uint64), ("sliceable", c_int32), ("is_output", c_int32),
-    )  # fmt: skip
-
-
-class CStamps(ctypes.Structure):
-    _fields_ = (("begin_ns", c_int64), ("end_ns", c_int64))
-
-
-c_handle = c_uint64
-_MAP, _SLICE = (c_handle, c_char_p, c_void_p, c_uint64), (c_handle, c_char_p, c_uint64, c_uint64)
-_BUFFER_OF = (c_handle, c_handle, c_uint32, POINTER(c_handle))
-_INFER = (c_handle, c_handle, c_uint32, c_handle, c_handle)
-
-ARGUMENTS: dict[str, tuple[Any, ...]] = {
-    "version": (c_char_p, c_size_t),
-    "last_error": (c_char_p, c_size_t),
-    "enforces_call_order": (POINTER(c_int),),
-    "calbin_load": (c_char_p, POINTER(c_handle)),
-    "calbin_models": (c_handle, POINTER(c_uint32)),
-    "calbin_model": (c_handle, c_uint32, POINTER(CModel)),
-    "calbin_tensor": (c_handle, c_uint32, c_uint32, POINTER(CTensor)),
-    "calbin_csr": (c_handle, c_uint32, c_uint32, c_char_p, c_size_t),
-    "calbin_release": (c_handle,),
-    "device_open": (c_uint32, POINTER(c_handle)),
-    "device_configure": (c_handle, c_handle),
-    "device_enable_parallel_mode": (c_handle, c_int),
-    "device_reset_ccu": (c_handle,),
-    "device_reset_configuration": (c_handle,),
-    "device_reset": (c_handle,),
-    "device_memory_used": (c_handle, POINTER(c_uint64)),
-    "device_close": (c_handle,),
-    "kv_create": (c_handle, POINTER(c_handle)),
-    "kv_apply": (c_handle, c_int32, c_uint32, POINTER(c_int)),
-    "kv_can_allocate": (c_handle, c_uint32, POINTER(c_int)),
-    "kv_tokens_per_unit": (c_handle, POINTER(c_uint32)),
-    "kv_units_total": (c_handle, POINTER(c_uint32)),
-    "kv_release": (c_handle,),
-    "input_create": _BUFFER_OF,
-    "input_map_buf": _MAP,
-    "input_slice_tensor": _SLICE,
-    "input_undo_slice": (c_handle, c_char_p),
-    "input_set_csr": (c_handle, c_char_p, c_int64),
-    "input_bind_sequence": (c_handle, c_int32),
-    "input_release": (c_handle,),
-    "output_create": _BUFFER_OF,
-    "output_map_buf": _MAP,
-    "output_slice_tensor": _SLICE,
-    "output_undo_slice": (c_handle, c_char_p),
-    "output_wait": (c_handle, POINTER(CStamps)),
-    "output_get_status": (c_handle, POINTER(c_int)),
-    "output_tensor_size": (c_handle, c_char_p, POINTER(c_uint64)),
-    "output_release": (c_handle,),
-    "infer": _INFER,
-    "infer_with_fixed_task_type": (*_INFER, c_int),
-    "logits": (POINTER(c_uint16), c_uint64, c_uint64, c_uint64, POINTER(c_float), c_uint64, POINTER(c_uint64)),
-}
-
-
-# -- what must not reach C ---------------------------------------------------------------------------------------------
-
-
-def _int(c_type: Any, what: str, value: SupportsIndex) -> int:
-    """The int, if the C type can hold it: ctypes alone would cut it."""
-    number = index(value)
-    bits, signed = 8 * ctypes.sizeof(c_type), c_type(-1).value < 0
-    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
-    if not low <= number <= high:
-        raise ValueError(f"{what} is {number}; allowed are {low} to {high}")
-    return number
-
-
-def _text(what: str, value: str) -> bytes:
-    if not isinstance(value, str):
-        raise TypeError(f"{what} is {value!r}; a str is needed")
-    if "\0" in value:
-        raise ValueError(f"{what} is {value!r}; a NUL would end it in C")
-    return value.encode("utf-8", "surrogateescape")
-
-
-def _name(raw: bytes) -> str:
-    return raw.decode("utf-8", "surrogateescape")
-
-
-def _export(what: str, buffer: Any) -> Any:
-    """The buffer as C memory. While the result lives, the buffer can neither be freed nor resized."""
-    try:
-        view = memoryview(buffer)
-    except TypeError as error:
-        raise TypeError(f"the memory for {what} is no buffer: {error}") from None
-    with view:
-        if view.readonly:
-            raise ValueError(f"the memory for {what} is read-only; the device needs memory that can be written")
-        if not view.c_contiguous:
-            raise ValueError(f"the memory for {what} is not contiguous (shape {view.shape}, strides {view.strides})")
-        return (c_char * view.nbytes).from_buffer(buffer)
 
 
 # -- the library -------------------------------------------------------------------------------------------------------
@@ -248,12 +87,12 @@ class Library:
         """Raises NativeMissing when the file cannot be loaded or is another library; `load` is the usual way in."""
         self.path = path
         try:
-            self._c = ctypes.CDLL(str(path))
-            for name, arguments in ARGUMENTS.items():
-                function = getattr(self._c, f"calrt_c_{name}")
-                function.argtypes, function.restype = arguments, c_int
+            c = ctypes.CDLL(str(path))
+            self._functions = {name: getattr(c, f"calrt_c_{name}") for name in ARGUMENTS}
         except (OSError, AttributeError) as error:
             raise NativeMissing(f"{path} cannot be used as {LIBRARY_NAME}: {error}") from None
+        for name, function in self._functions.items():
+            function.argtypes, function.restype = ARGUMENTS[name], c_int
         self._pins: dict[int, dict[str, Any]] = {}  # handle -> tensor -> the exported memory
 
     @staticmethod
@@ -266,7 +105,7 @@ class Library:
 
     def call(self, name: str, *arguments: Any) -> int:
         """calrt_c_<name>, with its raw return."""
-        code: int = getattr(self._c, f"calrt_c_{name}")(*arguments)
+        code: int = self._functions[name](*arguments)
         return code
 
     def _create(self, name: str, kind: type[H], *arguments: Any) -> tuple[int, H | None]:
@@ -277,7 +116,7 @@ class Library:
     def _text_of(self, name: str, *arguments: Any) -> tuple[int, str]:
         text = ctypes.create_string_buffer(TEXT_BYTES)
         code = self.call(name, *arguments, text, len(text))
-        return code, _name(text.value) if code == 0 else ""
+        return code, python_text(text.value) if code == 0 else ""
 
     def version(self) -> tuple[int, str]:
         """(code, CalRT's version, as "0.7.6")."""
@@ -295,23 +134,20 @@ class Library:
 
     def calbin(self, path: Path | str) -> tuple[int, Calbin | None]:
         """Loads a calbin file."""
-        return self._create("calbin_load", Calbin, _text("the calbin's path", os.fspath(path)))
+        return self._create("calbin_load", Calbin, c_text("the calbin's path", os.fspath(path)))
 
     def device(self, number: int) -> tuple[int, Device | None]:
         """Opens the device with this number."""
-        return self._create("device_open", Device, _int(c_uint32, "the device's number", number))
+        return self._create("device_open", Device, c_integer(c_uint32, "the device's number", number))
 
     def logits(
         self, source: NDArray[uint16], base: int, count: int, target: NDArray[float32]
     ) -> tuple[int, int | None]:
         """calrt_c_logits over contiguous arrays; (code, index of the first bad value). `runtime.logits` checks more."""
         first_bad = c_uint64()
-        code = self.call(
-            "logits",
-            ctypes.cast(source.ctypes.data, POINTER(c_uint16)), source.size,
-            _int(c_uint64, "base", base), _int(c_uint64, "count", count),
-            ctypes.cast(target.ctypes.data, POINTER(c_float)), target.size, byref(first_bad),
-        )  # fmt: skip
+        numbers = (c_integer(c_uint64, "base", base), c_integer(c_uint64, "count", count))
+        from_memory, to_memory = (source.ctypes.data, source.size), (target.ctypes.data, target.size)
+        code = self.call("logits", *from_memory, *numbers, *to_memory, byref(first_bad))
         return code, first_bad.value if code == NOT_FINITE else None
 
 
@@ -393,19 +229,21 @@ class Calbin(Handle):
             tensors = tuple(self._tensor(i, j) for j in range(model.tensors))
             csrs = tuple(self._csr(i, j) for j in range(model.csrs))
             sizes = (model.logits_tile_d0, model.max_batch, model.max_seq)
-            yield ModelInfo(_name(model.name), tensors, csrs, *sizes)
+            yield ModelInfo(python_text(model.name), tensors, csrs, *sizes)
 
     def _tensor(self, model: int, i: int) -> TensorInfo:
         found = CTensor()
         self._must("calbin_tensor", model, i, byref(found))
         shape = tuple(found.shape[: found.rank])
         kind = _known(PrimitiveType, found.dtype)
-        return TensorInfo(_name(found.name), shape, kind, found.byte_size, bool(found.sliceable), bool(found.is_output))
+        return TensorInfo(
+            python_text(found.name), shape, kind, found.byte_size, bool(found.sliceable), bool(found.is_output)
+        )
 
     def _csr(self, model: int, i: int) -> str:
         text = ctypes.create_string_buffer(NAME_BYTES)
         self._must("calbin_csr", model, i, text, len(text))
-        return _name(text.value)
+        return python_text(text.value)
 
     def _must(self, name: str, *arguments: Any) -> None:
         if (code := self._call(name, *arguments)) != 0:
@@ -469,13 +307,13 @@ class Device(Handle):
         self, calbin: Calbin, model_index: int, input: Input, output: Output, task: TaskType | int
     ) -> int:
         """infer() on the engine that `task` names."""
-        engine = _int(c_int, "the task type", task)
+        engine = c_integer(c_int, "the task type", task)
         buffers = (input.number, output.number)
         return self._call("infer_with_fixed_task_type", calbin.number, _model(model_index), *buffers, engine)
 
 
 def _model(number: int) -> int:
-    return _int(c_uint32, "the model's number", number)
+    return c_integer(c_uint32, "the model's number", number)
 
 
 class Kv(Handle):
@@ -483,14 +321,14 @@ class Kv(Handle):
 
     def apply(self, seq: int, length: int) -> tuple[int, bool]:
         """(code, whether there is room now for `length` tokens of this sequence); less truncates, 0 frees."""
-        arguments = (_int(c_int32, "the sequence", seq), _int(c_uint32, "the length", length))
+        arguments = (c_integer(c_int32, "the sequence", seq), c_integer(c_uint32, "the length", length))
         granted = c_int()
         return self._call("kv_apply", *arguments, byref(granted)), bool(granted.value)
 
     def can_allocate(self, units: int) -> tuple[int, bool]:
         """(code, whether so many more units could be had now)."""
         can = c_int()
-        return self._call("kv_can_allocate", _int(c_uint32, "the units", units), byref(can)), bool(can.value)
+        return self._call("kv_can_allocate", c_integer(c_uint32, "the units", units), byref(can)), bool(can.value)
 
     def tokens_per_unit(self) -> tuple[int, int]:
         return self._ask("kv_tokens_per_unit", c_uint32())
@@ -508,7 +346,7 @@ class _Buffer(Handle):
 
     def map_buf(self, tensor: str, buffer: Any) -> int:
         """Maps a writable contiguous buffer (§6.3-8), whole. After any return but 0 the tensor's old memory is kept."""
-        name, memory = _text("the tensor's name", tensor), _export(f"tensor {tensor!r}", buffer)
+        name, memory = c_text("the tensor's name", tensor), exported(f"tensor {tensor!r}", buffer)
         code = self._call(f"{self.prefix}_map_buf", name, ctypes.addressof(memory), ctypes.sizeof(memory))
         if code == 0:
             self._pins[tensor] = memory
@@ -516,11 +354,11 @@ class _Buffer(Handle):
 
     def slice_tensor(self, tensor: str, offset: int, size: int) -> int:
         """§6.3-6: offset and size in elements of the flattened tensor."""
-        numbers = (_int(c_uint64, "the offset", offset), _int(c_uint64, "the size", size))
-        return self._call(f"{self.prefix}_slice_tensor", _text("the tensor's name", tensor), *numbers)
+        numbers = (c_integer(c_uint64, "the offset", offset), c_integer(c_uint64, "the size", size))
+        return self._call(f"{self.prefix}_slice_tensor", c_text("the tensor's name", tensor), *numbers)
 
     def undo_slice(self, tensor: str) -> int:
-        return self._call(f"{self.prefix}_undo_slice", _text("the tensor's name", tensor))
+        return self._call(f"{self.prefix}_undo_slice", c_text("the tensor's name", tensor))
 
     def release(self) -> int:
         code = super().release()
@@ -535,11 +373,11 @@ class Input(_Buffer):
 
     def set_csr(self, name: str, value: int) -> int:
         """§6.3-7."""
-        return self._call("input_set_csr", _text("the CSR's name", name), _int(c_int64, "the CSR's value", value))
+        return self._call("input_set_csr", c_text("the CSR's name", name), c_integer(c_int64, "the CSR's value", value))
 
     def bind_sequence(self, seq: int) -> int:
         """Whose KV the next infer reads and writes."""
-        return self._call("input_bind_sequence", _int(c_int32, "the sequence", seq))
+        return self._call("input_bind_sequence", c_integer(c_int32, "the sequence", seq))
 
 
 class Output(_Buffer):
@@ -560,5 +398,5 @@ class Output(_Buffer):
 
     def tensor_size(self, tensor: str) -> tuple[int, int]:
         """(code, bytes that the device wrote)."""
-        size, name = c_uint64(), _text("the tensor's name", tensor)
+        size, name = c_uint64(), c_text("the tensor's name", tensor)
         return self._call("output_tensor_size", name, byref(size)), size.value

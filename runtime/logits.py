@@ -1,7 +1,7 @@
 """Logits to the host's floats: BF16 -> FP32 with the finite check, one pass in C (§10.1).
 
-Theory. A BF16 is the upper half of the FP32 of the same value, so the conversion is exact for every bit pattern. A NaN or
-an infinity is a fact about the device and not about the caller: it is answered with a code, like everything that the
+Theory. A BF16 is the upper half of the FP32 of the same value, so the conversion is exact for every bit pattern. A NaN
+or an infinity is a fact about the device and not about the caller: it is answered with a code, like everything that the
 device says, and its place. What is raised is misuse: memory of another element size, or that cannot be written.
 """
 
@@ -25,8 +25,8 @@ def convert(
     source: BF16 as uint16, or bytes; target: float32, or writable bytes; arrays or any other contiguous buffer. Returns
     (0, None); (ShimNotFinite, index within the range) where a value is NaN or infinite, everything being converted
     nevertheless; (ShimOutOfRange, None) where the range leaves source or target, nothing being written then. Raises
-    TypeError for another element type, ValueError for memory that is not contiguous, aligned or writable, and for a base
-    or count that is no uint64. library: the built one unless given.
+    TypeError for another element type, ValueError for memory that is not contiguous, aligned or writable, and for a
+    base or count that is no uint64. library: the built one unless given.
     """
     halves, floats = _elements("source", source, np.uint16), _elements("target", target, np.float32)
     if not floats.flags.writeable:
@@ -37,7 +37,7 @@ def convert(
 def _elements(name: str, memory: Any, kind: type[np.generic]) -> NDArray[Any]:
     """The memory as a flat array of `kind`, without a copy."""
     try:
-        array = np.asarray(memoryview(memory))
+        array = memory if isinstance(memory, np.ndarray) else np.asarray(memoryview(memory))
     except TypeError as error:
         raise TypeError(f"{name} is no buffer: {error}") from None
     wanted = np.dtype(kind)
