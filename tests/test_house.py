@@ -102,12 +102,15 @@ def speaks_to_c(source: str) -> list[str]:
 
 def test_only_the_bindings_speak_to_c() -> None:
     files = sorted((ROOT / "runtime").rglob("*.py"))
-    assert BINDINGS <= {f.relative_to(ROOT / "runtime").as_posix() for f in files}
+    assert {f.relative_to(ROOT / "runtime").as_posix() for f in files} >= BINDINGS
     others = [f for f in files if f.relative_to(ROOT / "runtime").as_posix() not in BINDINGS]
     assert [f"{f.name} {line}" for f in others for line in speaks_to_c(f.read_text(encoding="utf-8"))] == []
 
 
-@pytest.mark.parametrize("source", ["import ctypes", "def f():\n    from ctypes import CDLL", "import ctypes.util as u"])
+SPEAKING = ["import ctypes", "def f():\n    from ctypes import CDLL", "import ctypes.util as u"]
+
+
+@pytest.mark.parametrize("source", SPEAKING)
 def test_a_file_that_speaks_to_c_is_seen(source: str) -> None:
     """Negative control."""
     assert len(speaks_to_c(source)) == 1
