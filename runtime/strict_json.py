@@ -221,8 +221,8 @@ def _is_made_of(tp: Any, origin: Any) -> bool:
 
 def _converter() -> Converter:
     c = Converter(forbid_extra_keys=True, detailed_validation=True)
-    c.register_structure_hook_func(lambda t: t is str, _take_text)
-    c.register_structure_hook_func(lambda t: t is bool, _take_bool)
+    c.register_structure_hook(str, _take_text)
+    c.register_structure_hook(bool, _take_bool)
     c.register_structure_hook_func(lambda t: _is_made_of(t, Annotated), _take_number)
     for base in (enum.Enum, enum.IntEnum):  # cattrs looks at the bases first, and takes an IntEnum for an int
         c.register_structure_hook(base, _take_member)
