@@ -9,11 +9,11 @@ from __future__ import annotations
 import enum
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 from rich.table import Table
 from rich.text import Text
 
@@ -29,6 +29,7 @@ from runtime.manifest import (
     untrue_models,
     untrue_version,
 )
+from runtime.names import listed, plain
 
 JSON_FORMAT = 1  # raised when the meaning of a key changes
 
@@ -42,14 +43,18 @@ class Result(enum.Enum):
 COLOURS = {Result.ok: "green", Result.failed: "red", Result.skipped: "yellow"}
 
 
+def _plain_lines(lines: Iterable[str]) -> tuple[str, ...]:
+    return tuple(plain(line) for line in lines)
+
+
 @frozen
 class Check:
     """One line of the report. findings: what is wrong, whole sentences; exit: the code if it failed."""
 
     name: str
     result: Result
-    found: str
-    findings: tuple[str, ...] = ()
+    found: str = field(converter=plain)
+    findings: tuple[str, ...] = field(default=(), converter=_plain_lines)
     exit: Exit = Exit.OK
 
 
@@ -84,7 +89,7 @@ def _checks(manifest_path: Path, library_path: Path | None, device: int) -> Iter
     if isinstance(manifest, ManifestError):
         yield _failed("manifest", Exit.MANIFEST, manifest.lines)
     else:
-        yield _ok("manifest", f"{manifest_path}: {', '.join(m.exact_name for m in manifest.submodels)}")
+        yield _ok("manifest", f"{manifest_path}: {listed(m.exact_name for m in manifest.submodels)}")
     usable = None if isinstance(library, str) else library
     sound = None if isinstance(manifest, ManifestError) else manifest
     yield _version(usable, sound)

@@ -22,7 +22,7 @@ from types import MappingProxyType
 from attrs import field, frozen
 
 from runtime.calrt import ModelInfo, PrimitiveType, TensorInfo
-from runtime.names import hint, listed, nearest, shown
+from runtime.names import hint, listed, nearest, plain, shown
 from runtime.strict_json import U32, U64, JsonError, check_regular, load
 
 __all__ = [
@@ -48,7 +48,7 @@ class ManifestError(ValueError):
     def __init__(self, subject: str, findings: Iterable[str]) -> None:
         self.subject = subject
         self.findings = tuple(findings)
-        self.lines = tuple(f"{subject}: {f}" for f in self.findings)
+        self.lines = tuple(f"{plain(subject)}: {f}" for f in self.findings)
         super().__init__("\n".join(self.lines))
 
 

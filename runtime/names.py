@@ -14,7 +14,7 @@ from typing import Any
 
 from attrs import frozen
 
-__all__ = ["Near", "hint", "listed", "nearest", "shown"]
+__all__ = ["Near", "hint", "listed", "nearest", "plain", "shown"]
 
 SHOWN_CHARACTERS_MAX = 80
 LISTED_MAX = 12
@@ -103,6 +103,11 @@ def shown(value: Any) -> str:
     except RecursionError:
         return "something nested deeply"
     return text if len(text) <= SHOWN_CHARACTERS_MAX else f"{text[:SHOWN_CHARACTERS_MAX]}... ({len(text)} characters)"
+
+
+def plain(text: str) -> str:
+    """A text from outside, such as a path, on one line and without control characters."""
+    return text if text.isprintable() else shown(text)
 
 
 def listed(names: Iterable[str]) -> str:
