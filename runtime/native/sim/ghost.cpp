@@ -1,0 +1,94 @@
+#include "ghost.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace calrt::sim {
+
+namespace {
+
+constexpr int poll_ms = 50;  // another child of the process may hold the pipe open; then only getppid() tells
+constexpr int descriptors_max = 65536;
+constexpr std::int64_t second_ns = 1000000000;
+
+std::int64_t monotonic_ns() {
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * second_ns + now.tv_nsec;
+}
+
+void sleep_until(std::int64_t at_ns) {
+    const timespec at{static_cast<time_t>(at_ns / second_ns), static_cast<long>(at_ns % second_ns)};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, nullptr) == EINTR) {
+    }
+}
+
+void close_all_but(int kept) {
+    const long open_max = sysconf(_SC_OPEN_MAX);
+    const int last = open_max < 0 || open_max > descriptors_max ? descriptors_max : static_cast<int>(open_max);
+    for (int fd = 0; fd < last; ++fd) {
+        if (fd != kept) close(fd);
+    }
+}
+
+// True: the parent is gone. False: it said that the job is over.
+bool parent_left(int pipe, pid_t parent) {
+    while (true) {
+        pollfd ready{pipe, POLLIN, 0};
+        if (poll(&ready, 1, poll_ms) > 0) {
+            char byte = 0;
+            const ssize_t got = read(pipe, &byte, 1);
+            if (got == 1) return false;
+            if (got == 0) return true;
+        }
+        if (getppid() != parent) return true;
+    }
+}
+
+[[noreturn]] void haunt(int pipe, pid_t parent, const Range& output, std::uint32_t pieces, std::int64_t begin_ns,
+                        std::int64_t length_ns) {
+    close_all_but(pipe);
+    if (parent_left(pipe, parent)) {
+        const std::int64_t left_ns = monotonic_ns();
+        auto* const host = reinterpret_cast<volatile unsigned char*>(output.host);
+        for (std::uint32_t piece = 0; piece < pieces; ++piece) {
+            const std::int64_t at_ns = begin_ns + length_ns * (piece + 1) / pieces;
+            if (at_ns < left_ns && length_ns > 0) continue;  // the device had written it
+            sleep_until(at_ns);
+            const Part part = part_of(output.bytes, piece, pieces);
+            for (std::uint64_t i = part.begin; i < part.end; ++i) host[i] = ghost_byte;
+        }
+    }
+    _exit(0);
+}
+
+}  // namespace
+
+Ghost start_ghost(const Range& output, std::uint32_t pieces, std::int64_t begin_ns, std::int64_t length_ns) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) return {};
+    const pid_t parent = getpid(), child = fork();
+    if (child == 0) haunt(ends[0], parent, output, pieces, begin_ns, length_ns);
+    close(ends[0]);
+    if (child > 0) return {child, ends[1]};
+    close(ends[1]);
+    return {};
+}
+
+void stop_ghost(Ghost* ghost) {
+    if (ghost->process == 0) return;
+    const char done = 'd';
+    while (write(ghost->pipe, &done, 1) < 0 && errno == EINTR) {
+    }
+    close(ghost->pipe);
+    while (waitpid(ghost->process, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    *ghost = {};
+}
+
+}  // namespace calrt::sim

@@ -1,0 +1,28 @@
+// What goes on writing when the process has left (vendor fact process_exit_stops_dma = 0).
+//
+// A forked child that only waits for the end of its parent, and then does to shared memory what the device's DMA would
+// have gone on doing. It calls nothing but what is safe after a fork, closes every descriptor it inherited, and leaves
+// by _exit().
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+
+#include "memory.hpp"
+
+namespace calrt::sim {
+
+struct Ghost {
+    pid_t process = 0;
+    int pipe = -1;
+};
+
+inline constexpr unsigned char ghost_byte = 0x5A;
+
+// The output that will be written from `begin_ns` (CLOCK_MONOTONIC) over `length_ns` in `pieces`. stepped: the child has
+// no clock, and writes all of it at once. A ghost that cannot be made is none.
+Ghost start_ghost(const Range& output, std::uint32_t pieces, std::int64_t begin_ns, std::int64_t length_ns);
+void stop_ghost(Ghost* ghost);
+
+}  // namespace calrt::sim
