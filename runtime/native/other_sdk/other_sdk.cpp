@@ -46,7 +46,7 @@ State& state() {
 template <typename... Arguments>
 long long follow(const char* api, long long otherwise, const Arguments&... arguments) {
     std::unique_lock<std::mutex> lock(state().mutex);
-    std::ostringstream text;
+    std::ostringstream text("called ", std::ios::ate);
     ((text << arguments << ' '), ...);
     state().arguments[api] = text.str();
     const auto found = state().scripts.find(api);
@@ -277,7 +277,8 @@ OTHER_SDK_API int other_sdk_alive(const char* kind) {
     return state().alive[kind];
 }
 
-// The arguments of the last call of `api`, each followed by a space; empty if there was none.
+// "called " and the arguments of the last call of `api`, each followed by a space; empty if there was none since the
+// last question.
 OTHER_SDK_API void other_sdk_arguments(const char* api, char* text, std::size_t bytes) {
     const std::lock_guard<std::mutex> lock(state().mutex);
     std::snprintf(text, bytes, "%s", state().arguments[api].c_str());
