@@ -59,10 +59,11 @@ void give_out(const std::shared_ptr<T>& object, calrt_c_handle* handle) {
 
 // The two kinds of buffers are created alike.
 template <typename T, typename Buf>
-int create_buf(calrt_c_handle device, calrt_c_handle calbin, std::uint32_t model, calrt_c_handle* handle) {
+int create_buf(calrt_c_handle device, calrt_c_handle calbin, std::uint32_t model, calrt_c_handle* handle,
+               const char* name) {
     const auto on = get<Device>(device);
     const auto from = get<Calbin>(calbin);
-    need(handle, "handle");
+    need(handle, name);
     auto object = std::make_shared<T>();
     object->device = on->calrt;
     object->calbin = from->calrt;
@@ -363,8 +364,9 @@ int calrt_c_kv_release(calrt_c_handle kv) {
 // -- input buffer --
 
 int calrt_c_input_create(calrt_c_handle device, calrt_c_handle calbin, uint32_t model, calrt_c_handle* input) {
-    return guarded(__func__,
-                   [&] { return create_buf<Input, calrt::CalrtInputBuf>(device, calbin, model, input); });
+    return guarded(__func__, [&] {
+        return create_buf<Input, calrt::CalrtInputBuf>(device, calbin, model, input, "input");
+    });
 }
 
 int calrt_c_input_map_buf(calrt_c_handle input, const char* tensor, void* host, uint64_t bytes) {
@@ -421,8 +423,9 @@ int calrt_c_input_release(calrt_c_handle input) {
 // -- output buffer --
 
 int calrt_c_output_create(calrt_c_handle device, calrt_c_handle calbin, uint32_t model, calrt_c_handle* output) {
-    return guarded(__func__,
-                   [&] { return create_buf<Output, calrt::CalrtOutputBuf>(device, calbin, model, output); });
+    return guarded(__func__, [&] {
+        return create_buf<Output, calrt::CalrtOutputBuf>(device, calbin, model, output, "output");
+    });
 }
 
 int calrt_c_output_map_buf(calrt_c_handle output, const char* tensor, void* host, uint64_t bytes) {
