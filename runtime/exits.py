@@ -28,6 +28,7 @@ class Exit(enum.IntEnum):
     MODELS = 7, "the calbin's submodels are not those of the manifest; every finding is named, one per line"
     DEVICE = 8, "the device does not open or does not answer"
     NOT_WRITTEN = 9, "a file or the report could not be written"
+    DIFFERENT = 10, "a token or bit differs from a reference, or the simulator saw a violation"
     INTERRUPTED = 130, "interrupted (Ctrl-C)"
 
 
