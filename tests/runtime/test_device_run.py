@@ -276,6 +276,54 @@ def test_every_failure_names_its_stage_and_code(
         assert np.array_equal(bits(ours.prefill(0, [1, 2, 3])), oracle_of("tiny").row([1, 2, 3]))
 
 
+def test_one_call_is_these_calls_in_this_order(library: Library, sim: Simulator) -> None:
+    """§6.3 to §6.5: both CSRs, slices that are undone (FI15), a status after every Wait; nothing made for one call."""
+    with Straight(library, manifest_of("tiny"), OURS) as ours:
+        ours.prefill(4, [1, 2, 3])
+        before = len(sim.trace())
+        ours.prefill(4, [5, 6])
+        calls = [(c.call, c.text) for c in sim.trace()[before:]]
+    assert calls == [
+        ("apply", ""), ("bind_sequence", ""), ("slice_tensor", "input_ids"), ("slice_tensor", "position_ids"),
+        ("set_csr", "cur_seq"), ("set_csr", "total_seq"), ("infer", "tiny_prefill"), ("wait", ""), ("get_status", ""),
+        ("tensor_size", "logits"), ("undo_slice", "input_ids"), ("undo_slice", "position_ids"),
+    ]  # fmt: skip
+
+
+def test_a_job_that_still_runs_is_ended_by_a_reset_before_its_memory_is_let_go(
+    library: Library, sim: Simulator
+) -> None:
+    """The simulator would see the destroyed handles and the freed memory."""
+    sim.set(decode_us=300_000)
+    with Straight(library, manifest_of("tiny"), OURS) as ours:
+        ours.prefill(0, [1])
+        sim.fault("wait", "timeout")
+        with pytest.raises(DeviceFailed, match="wait: 13 Timeout"):
+            ours.decode(0, 2)
+        assert sim.truth("jobs_running") == 1
+    assert sim.truth("jobs_running") == 0
+    assert [c.result for c in sim.trace() if c.call == "reset"] == [0]
+
+
+def test_letting_go_of_a_running_job_is_a_violation(library: Library) -> None:
+    """Negative control for the one before: without the reset it is seen."""
+    device = Simulator.beside(library, OURS)
+    device.power_cycle()
+    device.set(decode_us=300_000)
+    with Straight(library, manifest_of("tiny"), OURS) as ours:
+        ours.prefill(0, [1])
+        device.fault("wait", "timeout")
+        with pytest.raises(DeviceFailed):
+            ours.decode(0, 2)
+        ours.in_doubt = False
+        keep = ours.lane(CalTaskKind.Decode)  # its memory, until the device is done
+        ours.close()
+    assert device.truth("jobs_running") == 1
+    assert "destroyed" in {v.kind for v in device.violations()}
+    device.power_cycle()  # ends the job
+    assert keep.host_logits.shape == (1, 512)
+
+
 def test_a_model_without_a_kind_of_call_says_so(library: Library, sim: Simulator) -> None:
     manifest = manifest_of("qwen3-tile16")
     with Straight(library, manifest, OURS) as ours, pytest.raises(Refused, match="no Vision, only PrefillIds"):
