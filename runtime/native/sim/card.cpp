@@ -66,9 +66,9 @@ std::int64_t Card::now_us() const {
     return std::chrono::duration_cast<std::chrono::microseconds>(since).count();
 }
 
-void Card::set_now(std::int64_t us) {
-    stepped_now_us = us;
-    power_on = std::chrono::steady_clock::now() - std::chrono::microseconds(us);
+void Card::restart_clock() {
+    power_on = std::chrono::steady_clock::now();
+    stepped_now_us = counters.accounted_us = 0;
 }
 
 void Card::account(std::int64_t at_us) {
@@ -163,10 +163,9 @@ bool Card::power_cycle(Lock& lock) {
     kv = Kv();
     fit_kv();
     jobs.clear();
-    computing = 0;
+    last_job = computing = 0;
     spare_tiles.clear();
-    power_on = std::chrono::steady_clock::now();
-    stepped_now_us = 0;
+    restart_clock();
     changed.notify_all();
     return true;
 }

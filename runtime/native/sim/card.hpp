@@ -160,7 +160,7 @@ struct Card {
     // -- card.cpp: clock, engine, records --
     bool stepped() const { return settings.on(Key::clock); }
     std::int64_t now_us() const;
-    void set_now(std::int64_t us);
+    void restart_clock();  // at 0
     void account(std::int64_t at_us);  // busy and idle time up to then
     void violation(ViolationKind kind, std::uint64_t job, const std::string& text);
     void fit_kv();  // to the settings; only while no KV is held

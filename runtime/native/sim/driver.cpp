@@ -79,7 +79,7 @@ void went_into_flight(Card& card, const std::shared_ptr<Buffer>& input, const st
 }
 
 ReturnCode wait_for(Card& card, Lock& lock, const Buffer& output, std::uint32_t* extra_completions) {
-    if (*extra_completions > 0) {
+    if (output.running && *extra_completions > 0) {
         --*extra_completions;
         return CalrtSuccess;
     }

@@ -99,9 +99,8 @@ int calrtsim_set(std::uint32_t device, const char* key, std::int64_t value) {
         std::string why;
         if (busy_with(card, key)) return refuse(std::string(key) + " cannot be set while the device holds jobs or KV");
         card.account(card.now_us());
-        const std::int64_t now_us = card.now_us();
         if (!card.settings.set(key, value, &why)) return refuse(why);
-        if (std::string(key) == "clock") card.set_now(now_us);  // it goes on where the other stood
+        if (std::string(key) == "clock") card.restart_clock();
         if (card.kv.sequences.empty()) card.fit_kv();
         card.changed.notify_all();
         card.engine_wakes.notify_one();
@@ -135,7 +134,7 @@ int calrtsim_kv(std::uint32_t device, std::int32_t sequence, std::int64_t* lengt
     return with_card(device, [&](Card& card, Lock&) {
         const auto found = card.kv.sequences.find(sequence);
         const bool held = found != card.kv.sequences.end();
-        *length = held ? card.kv.length(sequence) : -1;
+        *length = held ? std::int64_t{card.kv.length(sequence)} : -1;
         *digest = held ? history(0, found->second.entries) : 0;
         return 0;
     });
