@@ -19,8 +19,10 @@ from rich.table import Table
 from rich.text import Text
 
 from runtime import doctor, exits
+from runtime.bench import bench
 from runtime.calbin import sample
 from runtime.calrt import Library, ModelInfo
+from runtime.device_run import run_device
 from runtime.draft import Roles, draft
 from runtime.exits import Exit, Failure
 from runtime.manifest import CalTaskKind, ManifestError
@@ -113,6 +115,8 @@ def models_command(
 # One line for each command, whoever makes it.
 group.add_command(doctor_command)
 group.add_command(models_command)
+group.add_command(run_device)
+group.add_command(bench)
 
 
 # -- models ----------------------------------------------------------------------------------------------------------
