@@ -26,7 +26,7 @@ from runtime.device_run import run_device
 from runtime.draft import Roles, draft
 from runtime.exits import Exit, Failure
 from runtime.manifest import CalTaskKind, ManifestError
-from runtime.names import listed, shown
+from runtime.names import listed, plain, shown
 from runtime.strict_json import dumps
 
 EPILOG = f"""\b
@@ -105,6 +105,7 @@ def models_command(
         raise Failure(Exit.CALBIN, [models])
     if roles is None or manifest_out is None:
         for m in models:
+            click.secho(_contract_heading(m), bold=True)
             print_table(_contract_table(m))
         return Exit.OK
     _write_manifest(loaded, calbin, models, roles, manifest_out)
@@ -161,10 +162,13 @@ def _write_manifest(library: Library, calbin: Path, models: Sequence[ModelInfo],
         raise Failure(Exit.NOT_WRITTEN, [f"cannot write {out}: {reason}"]) from None
 
 
-def _contract_table(model: ModelInfo) -> Table:
+def _contract_heading(model: ModelInfo) -> str:
     sizes = f"max_batch {model.max_batch}, max_seq {model.max_seq}, logits_tile_d0 {model.logits_tile_d0}"
-    title = Text(f"{shown(model.name)}: {sizes}, CSRs {listed(model.csr_names)}", style="bold")
-    table = Table(title=title, title_justify="left", box=None)
+    return f"{shown(model.name)}: {sizes}, CSRs {listed(model.csr_names)}"
+
+
+def _contract_table(model: ModelInfo) -> Table:
+    table = Table(box=None)
     for column, justify in (("tensor", "left"), ("", "left"), ("dtype", "left"), ("shape", "left"), ("bytes", "right")):
         table.add_column(column, justify=justify, overflow="fold")  # type: ignore[arg-type]
     for t in model.tensors:
@@ -229,7 +233,7 @@ def _discard_output() -> None:
 def _fail(exit_: Exit, *lines: str) -> Exit:
     with suppress(OSError):  # there is nowhere left to say it
         for line in lines:
-            click.echo(f"calexec: {line}", err=True)
+            click.echo(f"calexec: {plain(line)}", err=True)
     return exit_
 
 

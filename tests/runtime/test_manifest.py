@@ -95,7 +95,7 @@ def test_a_directory_a_pipe_and_nothing(tmp_path: Path) -> None:
     assert findings(tmp_path) == ("is a directory; expected a file",)
     assert findings(tmp_path / "pipe") == ("is a device, pipe or socket; expected a file",)
     assert findings(tmp_path / "none") == ("cannot be read: No such file or directory",)
-    assert findings(tmp_path / "a\0b") == ("cannot be read: embedded null byte",)
+    assert_pieces(findings(tmp_path / "a\0b")[0], "cannot be read: ... embedded null")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
