@@ -49,6 +49,8 @@ struct Number {
 
 class Handles {
   public:
+    explicit Handles(std::uint32_t last_generation = max_generation) : last_generation_(last_generation) {}
+
     std::uint64_t add(std::shared_ptr<Object> object) {
         const std::lock_guard<std::mutex> lock(mutex_);
         const std::uint32_t slot = free_slot();
@@ -71,7 +73,7 @@ class Handles {
         Slot& slot = slots_[n.slot];
         std::shared_ptr<Object> object = std::move(slot.object);
         slot.object = nullptr;
-        if (++slot.generation <= max_generation) free_.push_back(n.slot);  // never throws: reserved in free_slot
+        if (++slot.generation <= last_generation_) free_.push_back(n.slot);  // never throws: reserved in free_slot
         return object;
     }
 
@@ -120,6 +122,7 @@ class Handles {
         return static_cast<std::uint32_t>(slots_.size() - 1);
     }
 
+    const std::uint32_t last_generation_;
     mutable std::mutex mutex_;
     std::vector<Slot> slots_ = std::vector<Slot>(1);  // slot 0 is never used
     std::vector<std::uint32_t> free_;
