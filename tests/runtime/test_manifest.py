@@ -43,6 +43,7 @@ def test_broken_manifest(broken: Broken, tmp_path: Path) -> None:
     for line, wanted in zip(found, broken.lines, strict=True):
         assert_pieces(line, wanted)
         assert "expected" in line
+        assert line.endswith(", the calbin's") == wanted.endswith("the calbin's"), "found by itself, not by comparison"
     with pytest.raises(ManifestError) as e:
         start(path)
     assert str(e.value).splitlines() == [f"{path}: {line}" for line in found]
@@ -114,6 +115,18 @@ def test_a_manifest_that_the_system_does_not_open(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(Path, "open", refuse)
     assert findings(path) == ("cannot be read: Permission denied",)
+
+
+def test_a_calbin_that_the_system_does_not_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = load_manifest(write(tmp_path, GOOD_TEXT))
+
+    def refuse(self: Path, mode: str) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(ManifestError) as e:
+        verify(manifest, manifest.calbin_path, GOOD_MODELS, VERSION)
+    assert_pieces(e.value.findings[0], "the calbin ... tiny.calbin ... cannot be read: Permission denied; expected it")
 
 
 def test_a_calbin_that_is_a_directory_or_a_pipe(tmp_path: Path) -> None:
