@@ -1,7 +1,7 @@
 """The C++ tests of the simulator and the shim under the sanitizers, and proof that the sanitizers would have spoken.
 
-The first run compiles for some twenty seconds per sanitizer (one unit per library makes it quick); later runs compile
-what has changed.
+The fast tier builds the programs in which threads meet and memory is tight; nightly all of them. One unit per library
+makes the first build quick; later runs compile what has changed.
 """
 
 from __future__ import annotations
@@ -16,29 +16,40 @@ import pytest
 SEEDED = {"thread": ("race", "ThreadSanitizer: data race"), "address": ("overflow", "AddressSanitizer: heap-buffer-")}
 
 
-@pytest.fixture(scope="module", params=SEEDED)
-def sanitized(request: pytest.FixtureRequest, builds: Path) -> tuple[str, Path]:
-    """(sanitizer, the build's folder); debug, so that the call order is checked too."""
-    folder = native_builds.build(
-        native_builds.NATIVE, builds / request.param,
-        CALEXEC_TESTS="ON", CALEXEC_SANITIZE=request.param, CMAKE_BUILD_TYPE="Debug", CMAKE_UNITY_BUILD="ON",
+FAST = ("shim_handles", "shim_calls", "shim_logits", "sim_threads")
+
+
+def built(sanitizer: str, builds: Path, *targets: str) -> Path:
+    """The build's folder; debug, so that the call order is checked too."""
+    return native_builds.build(
+        native_builds.NATIVE, builds / sanitizer, *targets,
+        CALEXEC_TESTS="ON", CALEXEC_SANITIZE=sanitizer, CMAKE_BUILD_TYPE="Debug", CMAKE_UNITY_BUILD="ON",
     )  # fmt: skip
-    return request.param, folder
 
 
-def test_clean(sanitized: tuple[str, Path]) -> None:
-    """Every C++ test, the simulator's and the shim's."""
-    _, folder = sanitized
-    said = native_builds.run("ctest", "--test-dir", folder, "--output-on-failure", "--no-tests=error", "-j2")
-    ran = set(re.findall(r"Test +#\d+: (\w+)", said))
-    assert {"shim_handles", "shim_calls", "shim_logits", "sim_threads"} <= ran
+def ran(folder: Path, *selection: str) -> set[str]:
+    """Runs the selected tests, all of them if none is; the names of those that ran, every one of which passed."""
+    said = native_builds.run("ctest", "--test-dir", folder, "--output-on-failure", "--no-tests=error", *selection)
+    return set(re.findall(r"Test +#\d+: (\w+) .*Passed", said))
 
 
-def test_what_is_seeded_is_found(sanitized: tuple[str, Path]) -> None:
+@pytest.mark.parametrize("sanitizer", SEEDED)
+def test_threads_and_tight_memory_are_clean(sanitizer: str, builds: Path) -> None:
+    folder = built(sanitizer, builds, *FAST)
+    assert ran(folder, "-R", f"^({'|'.join(FAST)})$") == set(FAST)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("sanitizer", SEEDED)
+def test_all_are_clean(sanitizer: str, builds: Path) -> None:
+    assert ran(built(sanitizer, builds)) > set(FAST)
+
+
+@pytest.mark.parametrize("sanitizer", SEEDED)
+def test_what_is_seeded_is_found(sanitizer: str, builds: Path) -> None:
     """Negative control: the same build, with a bug that its sanitizer must name."""
-    sanitizer, folder = sanitized
     bug, report = SEEDED[sanitizer]
-    program = folder / "bin" / "sim_seeded"
+    program = built(sanitizer, builds, "sim_seeded") / "bin" / "sim_seeded"
     native_builds.run(program, "clean", timeout=60)
     done = subprocess.run([program, bug], capture_output=True, text=True, timeout=60)
     assert done.returncode != 0
