@@ -161,7 +161,7 @@ class Simulator:
             i, info = i + 1, kind()
 
     # -- settings and truth -------------------------------------------------------------------------------------------
-    def keys(self) -> tuple[Key, ...]:
+    def settings(self) -> tuple[Key, ...]:
         return tuple(
             Key(k.name.decode(), k.about.decode(), k.default_value, k.minimum, k.maximum)
             for k in self._listed("key", _KeyInfo)

@@ -23,12 +23,14 @@ from runtime.vendor_probe.experiments import EXPERIMENTS, OBSERVATIONS, Finding,
 from runtime.vendor_probe.rig import DeviceTrouble, Rig
 
 EXIT_DONE, EXIT_UNDETERMINED, EXIT_TROUBLE = 0, 3, 4
-SIMULATED_LATENCY = {"prefill_us": 3000, "decode_us": 1, "d2h_us": 3000}
+# Of a simulated device: short jobs, so that the kit is quick; longer ones for a process that leaves, which takes time.
+LONGER_LATENCY = {"prefill_us": 60_000, "d2h_us": 20_000}
+SIMULATED_LATENCY = {"prefill_us": 2000, "decode_us": 1, "d2h_us": 2000}
 
 
 @frozen
 class Evidence:
-    """What the kit found out about one device. facts: None is "not determined", which counts as the worst case."""
+    """What the kit found out about one device. facts: `holds` None is "not determined", the worst case."""
 
     calrt_version: str
     calbin_sha256: str
@@ -39,7 +41,7 @@ class Evidence:
     observations: dict[str, str]
 
     def undetermined(self) -> list[str]:
-        return [name for name, f in self.facts.items() if f.holds is None]
+        return [name for name, f in self.facts.items() if f.holds is None and not f.moot]
 
 
 def probe(library: Library, manifest: Path, index: int, simulate: dict[str, int] | None,
@@ -60,6 +62,8 @@ def probe(library: Library, manifest: Path, index: int, simulate: dict[str, int]
             progress(name)
             observations[name] = _observed(rig, observe)
     progress(p.EXIT_STOPS_DMA.name)
+    if simulate is not None:
+        arguments[-1] = json.dumps({**simulate, **LONGER_LATENCY})
     try:
         findings[p.EXIT_STOPS_DMA.name] = process_exit_stops_dma(rig, arguments)
     except DeviceTrouble as e:
@@ -127,10 +131,11 @@ def vendor_probe(
     """Ask the device about every vendor fact (§14), one experiment each, through the C ABI.
 
     The experiments break the device on purpose: run nothing else on it. What gave no occasion to be seen is
-    "not determined" and counts as the worst case.
+    "not determined" and counts as the worst case; "moot" is what another fact makes impossible to happen.
 
     \b
-    Exit codes: 0 every fact determined, 3 some not, 4 the device, library or manifest is not usable, 2 wrong usage.
+    Exit codes: 0 every fact determined or moot, 3 some not, 2 wrong usage,
+    4 the device, library or manifest is not usable.
 
     \b
     Examples:
@@ -144,9 +149,8 @@ def vendor_probe(
         simulated = _is_simulated(loaded, device)
         if settings and not simulated:
             raise click.UsageError("--simulate needs the simulator; this library is a real CalRT")
-        evidence = _with_progress(
-            loaded, manifest or sample("tiny"), device, {**SIMULATED_LATENCY, **settings} if simulated else None
-        )
+        manifest = manifest or sample("tiny").with_suffix(".json")
+        evidence = _with_progress(loaded, manifest, device, {**SIMULATED_LATENCY, **settings} if simulated else None)
     except (NativeMissing, ManifestError, DeviceTrouble, SimulatorError) as e:
         click.echo(str(e), err=True)
         raise SystemExit(EXIT_TROUBLE) from None
@@ -208,9 +212,9 @@ def _print(evidence: Evidence) -> None:
     table = Table(title=f"{where} {evidence.device}, CalRT {evidence.calrt_version}", title_justify="left")
     for heading in ("vendor fact", "holds", "evidence"):
         table.add_column(heading)
-    words = {True: "yes", False: "NO", None: "not determined"}
+    words = {True: "yes", False: "NO", None: "not determined"}  # worst case
     for name, finding in evidence.facts.items():
-        table.add_row(name, words[finding.holds], finding.evidence)
+        table.add_row(name, "moot" if finding.moot else words[finding.holds], finding.evidence)
     for name, text in evidence.observations.items():
         table.add_row(name, "observed", text)
     Console().print(table)

@@ -7,7 +7,6 @@ answer is None, never True. The executor treats None like the worst case. The fu
 
 from __future__ import annotations
 
-import mmap
 import subprocess
 import sys
 import tempfile
@@ -15,27 +14,31 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 from attrs import frozen
 
 from machines.errors import code_named
 from machines.protocol import params as p
 from machines.protocol.params import FACTS
-from runtime.calrt import BufStatus, TaskType
+from runtime.calrt import BufStatus, Input, Output, TaskType
 from runtime.manifest import CalTaskKind
-from runtime.vendor_probe.rig import DeviceTrouble, Job, Rig
+from runtime.vendor_probe.rig import DeviceTrouble, Job, Rig, pattern
 
 __all__ = ["EXPERIMENTS", "OBSERVATIONS", "Finding"]
 
+CHILD_S_MAX = 60.0  # a child that takes longer hangs
 TRIES = 5  # an experiment whose moment was missed is tried again
 BUSY = code_named("DeviceBusy").number
 
 
 @frozen
 class Finding:
-    """What one experiment says. holds: None where there was no occasion to see it; evidence: why, in a sentence."""
+    """What one experiment says. holds: None where there was no occasion to see it; evidence: why, in a sentence;
+    moot: there can be none, because of another fact."""
 
     holds: bool | None
     evidence: str
+    moot: bool = False
 
 
 def busy_starts_nothing(rig: Rig) -> Finding:
@@ -54,15 +57,30 @@ def busy_starts_nothing(rig: Rig) -> Finding:
 
 
 def submit_error_starts_nothing(rig: Rig) -> Finding:
-    """Name an engine that is not there, and see whether the job runs all the same."""
-    sequence = rig.new_sequence()
-    refused = rig.submit(
-        sequence, 0, rig.deep_tokens,
-        infer=lambda m, i, o: rig.device.infer_with_fixed_task_type(rig.calbin, m, i, o, TaskType.PONG),
-    )  # fmt: skip
-    if refused.submit_code in (0, BUSY):
-        return Finding(None, "infer() on the second engine did not fail, so no error could be provoked")
-    return _started_anything(rig, refused, sequence, f"code {refused.submit_code}")
+    """Provoke an error of infer(), and see whether the job runs all the same."""
+    for provoke in (_second_engine, _too_little_room):
+        sequence = rig.new_sequence()
+        refused = provoke(rig, sequence)
+        if refused.submit_code not in (0, BUSY):
+            return _started_anything(rig, refused, sequence, f"code {refused.submit_code}")
+        rig.recover()
+    return Finding(None, "infer() returned no error, whatever was wrong")
+
+
+def _second_engine(rig: Rig, sequence: int) -> Job:
+    """The second engine, outside parallel mode."""
+    call = rig.device.infer_with_fixed_task_type
+    return rig.submit(sequence, 0, rig.deep_tokens, infer=lambda m, i, o: call(rig.calbin, m, i, o, TaskType.PONG))
+
+
+def _too_little_room(rig: Rig, sequence: int) -> Job:
+    """More tokens than KV was reserved for."""
+
+    def infer(model: int, given: Input, taken: Output) -> int:
+        rig.reserve(sequence, 1)
+        return rig.device.infer(rig.calbin, model, given, taken)
+
+    return rig.submit(sequence, 0, rig.deep_tokens, infer=infer)
 
 
 def _started_anything(rig: Rig, refused: Job, sequence: int, what: str) -> Finding:
@@ -134,7 +152,7 @@ def no_late_completion(rig: Rig) -> Finding:
         return Finding(None, "no job could be caught under reset")
     rig.settle()
     if job.complete():
-        return Finding(None, "the reset killed no job: it ran to its end")
+        return Finding(None, "a reset kills no job: it ran to its end", moot=True)
     code, _ = job.output.wait()
     if code == 0:
         return Finding(False, "Wait() returned success although the output is incomplete")
@@ -190,22 +208,25 @@ def leftover_harmless(rig: Rig) -> Finding:
     rig.configure()
     rig.settle()
     if not job.complete():
-        return Finding(None, "no job survives a reset")
+        return Finding(None, "no job survives a reset", moot=True)
     again = rig.finish(rig.submit(sequence, 0, rig.deep_tokens))
     if not again.good:
         return Finding(False, "a job that ran on over the reset wrote KV of the new generation")
     return Finding(True, "a job ran on over the reset and the new generation's KV was untouched")
 
 
+# It leaves while the job has at least three quarters of its time before it; what is written later, the device wrote.
 CHILD = """
-import mmap, os, sys
+import mmap, os, sys, time
 import numpy as np
 from runtime.vendor_probe.command import rig_of
-path, arguments = sys.argv[1], sys.argv[2:]
+path, *arguments = sys.argv[1:]
 with rig_of(arguments) as rig, open(path, "r+b") as file:
+    rig.learn()
     shared = np.frombuffer(mmap.mmap(file.fileno(), 0), np.uint8)
     job = rig.submit(rig.new_sequence(), 0, rig.deep_tokens, logits=shared)
-    print("submitted" if job.submit_code == 0 and not job.complete() else "late", flush=True)
+    early = time.monotonic() - job.submitted_at < rig.job_s / 4 and not job.touched()
+    print(job.submit_code, early, rig.job_s, flush=True)
     os._exit(0)
 """
 
@@ -216,22 +237,31 @@ def process_exit_stops_dma(rig: Rig, arguments: Sequence[str]) -> Finding:
     for _ in range(TRIES):
         with tempfile.NamedTemporaryFile() as file:
             file.truncate(size)
-            child = subprocess.run(
-                [sys.executable, "-c", CHILD, file.name, *arguments], capture_output=True, text=True, timeout=60,
-                check=False, cwd=Path(__file__).parents[2],
-            )  # fmt: skip
-            if child.returncode or not child.stdout:
-                raise DeviceTrouble(f"the child process failed: {(child.stderr or '').strip().splitlines()[-1:]}", 0)
-            shared = mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ)
-            before = bytes(shared)
+            code, early, job_s = _child(file.name, arguments)
+            rig.job_s = float(job_s)
             rig.settle()
-            after = bytes(shared)
-            shared.close()
-        if after != before:
-            return Finding(False, "memory shared with a process that had left was written")
-        if child.stdout.strip() == "submitted":
+            written = (np.fromfile(file.name, np.uint8) != pattern(size)).any()
+        if code != "0":
+            raise DeviceTrouble("infer in a process of its own", int(code))
+        if early == "True":
+            if written:
+                return Finding(False, "memory shared with a process that had left was written")
             return Finding(True, "nothing was written after the process had left")
-    return Finding(None, "the job was always over before the process left")
+    return Finding(None, "the process never left early enough in a job's time")
+
+
+def _child(path: str, arguments: Sequence[str]) -> list[str]:
+    """What the child said before it left: infer's code, whether it left early, the time of a job (s).
+
+    Raises DeviceTrouble with its last words when it failed.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, path, *arguments], capture_output=True, text=True,
+        timeout=CHILD_S_MAX, check=False, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    if done.returncode or not done.stdout:
+        raise DeviceTrouble(f"the child process failed: {(done.stderr.strip().splitlines() or ['no word'])[-1]}", 0)
+    return done.stdout.split()
 
 
 # The experiment of each fact; `process_exit_stops_dma` needs the device closed and is run by `command`.

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -19,12 +20,11 @@ import numpy as np
 from attrs import Factory, define, field, frozen
 
 from machines.errors import classify
-from runtime.calrt import BufStatus, Calbin, Device, Input, Kv, Library, Output
+from runtime.calrt import BufStatus, Calbin, Device, Input, Kv, Library, Output, ReleasedHandle
 from runtime.manifest import CalTaskKind, ModelGeneration, SubmodelContract
 
 __all__ = ["DeviceTrouble", "Job", "Outcome", "Rig"]
 
-PATTERN = 0x5A  # as BF16 a finite number that no logits row holds twice in a row
 GOLDEN_TOKENS, GOLDEN_DECODES = 16, 4
 DEEP_TOKENS = 100  # longer than any golden run of a product would be; must fit into max_seq
 RESETS_MAX = 3
@@ -37,6 +37,11 @@ class DeviceTrouble(RuntimeError):
     def __init__(self, stage: str, code: int) -> None:
         self.stage, self.code = stage, code
         super().__init__(f"{stage}: {classify(code).name} ({code})")
+
+
+def pattern(size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """What memory holds before the device gets it: no two neighbours alike, so that no constant is taken for it."""
+    return (np.arange(size, dtype=np.uint32) * 37 % 251).astype(np.uint8)
 
 
 def _expect(stage: str, code: int) -> None:
@@ -66,6 +71,7 @@ class Job:
     logits: np.ndarray[Any, np.dtype[np.uint8]]
     row: slice  # bytes of the last token's row
     submit_code: int = 0
+    submitted_at: float = 0.0  # time.monotonic, just before infer()
     keep: list[Any] = field(factory=list)
 
     def snapshot(self) -> bytes:
@@ -73,10 +79,10 @@ class Job:
 
     def complete(self) -> bool:
         """Whether the device has written the end of the output."""
-        return bool((self.logits[-64:] != PATTERN).any())
+        return bool((self.logits != pattern(self.logits.size))[-64:].any())
 
     def touched(self) -> bool:
-        return bool((self.logits != PATTERN).any())
+        return bool((self.logits != pattern(self.logits.size)).any())
 
 
 @define(eq=False)
@@ -93,7 +99,7 @@ class Rig:
     device: Device = field(init=False)
     calbin: Calbin = field(init=False)
     kv: Kv = field(init=False)
-    job_s: float = 0.0  # how long the long job takes, measured by `learn`
+    job_s: float = 0.0  # how long a deep run takes, measured by `learn`
     _models: dict[str, int] = Factory(dict)
     _references: dict[str, tuple[str, ...]] = Factory(dict)
     _parked: list[Any] = Factory(list)
@@ -117,10 +123,15 @@ class Rig:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.settle()  # whatever still runs may write into memory that is about to be given back
+        self.release_parked()
         self.device.release()
-        for handle in self._parked:
-            handle.release()
         self.calbin.release()
+
+    def release_parked(self) -> None:
+        """Give back all buffers and KvManagers; a device stays open for as long as one of them lives."""
+        while self._parked:
+            with suppress(ReleasedHandle):  # an experiment gave it back on purpose
+                self._parked.pop().release()
 
     def configure(self) -> None:
         """Configure the device and make a KvManager for it."""
@@ -134,8 +145,8 @@ class Rig:
     def learn(self) -> None:
         """What a healthy device says and how long that takes. Raises DeviceTrouble when it is not repeatable."""
         golden, deep = self.golden(), self.deep()
-        began = time.monotonic()
-        again = (self.golden(), self.deep())
+        golden_again, began = self.golden(), time.monotonic()
+        again = (golden_again, self.deep())
         self.job_s = time.monotonic() - began
         if (golden, deep) != again or not golden or not deep:
             raise DeviceTrouble("two healthy runs of one prompt differ, so nothing can be compared", 0)
@@ -192,6 +203,11 @@ class Rig:
         self._sequence += 1
         return self._sequence
 
+    @staticmethod
+    def tokens(past: int, count: int) -> np.ndarray[Any, np.dtype[np.int32]]:
+        """What every sequence of the rig holds from position `past` on; [count], S32."""
+        return (np.arange(past, past + count, dtype=np.int32) * 7 + 3) % 251
+
     def submit(
         self, sequence: int, past: int, count: int, claimed_past: int | None = None,
         logits: np.ndarray[Any, np.dtype[np.uint8]] | None = None,
@@ -206,6 +222,7 @@ class Rig:
         job = self._prepared(contract, sequence, past, count, past if claimed_past is None else claimed_past, logits)
         model = self._models[contract.exact_name]
         call = infer or (lambda m, i, o: self.device.infer(self.calbin, m, i, o))
+        job.submitted_at = time.monotonic()
         job.submit_code = call(model, job.input, job.output)
         return job
 
@@ -217,8 +234,9 @@ class Rig:
         _expect("get_status", status_code)
         outcome = Outcome(code, status, hashlib.sha256(job.logits[job.row].tobytes()).hexdigest())
         if outcome.good:
-            job.input.release()
-            job.output.release()
+            for handle in (job.input, job.output):
+                self._parked.remove(handle)
+                handle.release()
         return outcome
 
     def settle(self) -> None:
@@ -235,7 +253,7 @@ class Rig:
         self, contract: SubmodelContract, sequence: int, past: int, count: int, claimed: int,
         logits: np.ndarray[Any, np.dtype[np.uint8]] | None,
     ) -> Job:  # fmt: skip
-        self.reserve(sequence, past + count)
+        self.reserve(sequence, max(past, claimed) + count)  # so that only the past length is wrong
         model = self._models[contract.exact_name]
         code, given = self.device.input(self.calbin, model)
         _expect("create an input", code)
@@ -243,13 +261,14 @@ class Rig:
         _expect("create an output", code)
         assert given is not None
         assert taken is not None
-        tokens = (np.arange(past, past + count, dtype=np.int32) * 7 + 3) % 251
+        tokens = self.tokens(past, count)
         positions = np.arange(past, past + count, dtype=np.int32)
         if logits is None:
             logits = np.empty(contract.logits.byte_size, np.uint8)
-        logits[:] = PATTERN
+        logits[:] = pattern(logits.size)
         for tensor, values in ((contract.token_or_embed, tokens), (contract.position, positions)):
             _expect("map an input", given.map_buf(tensor.name, values))
+        for tensor in (contract.token_or_embed, contract.position):
             _expect("slice an input", given.slice_tensor(tensor.name, 0, count))
         _expect("bind the sequence", given.bind_sequence(sequence))
         _expect("set the first CSR", given.set_csr(contract.csr_cur_seq, count))

@@ -155,6 +155,7 @@ ReturnCode submit(Card& card, const std::shared_ptr<Buffer>& input, const std::s
     const int engine = card.free_engine(wanted_engine);
     const bool full = card.jobs.size() >= jobs_max;
     ReturnCode code = draft.code;
+    if (code == CalrtSuccess && wanted_engine > 0 && !card.parallel) code = Unsupported;  // only the first is there
     if (code == CalrtSuccess && (engine < 0 || full)) code = DeviceBusy;
     bool starts = code == CalrtSuccess;
     if (fault.action == Action::return_code) code = static_cast<ReturnCode>(fault.a);
