@@ -29,7 +29,7 @@ def builds(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def other_root(builds: Path) -> Path:
     """The second SDK, installed."""
     build = native_builds.build(native_builds.NATIVE / "other_sdk", builds / "other_sdk", CMAKE_BUILD_TYPE="Release")
-    native_builds.run("cmake", "--install", build, "--prefix", builds / "other_root")
+    native_builds.run(native_builds.tool("cmake"), "--install", build, "--prefix", builds / "other_root")
     return builds / "other_root"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shlex
 import subprocess
 from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
@@ -103,3 +104,12 @@ def test_enums_are_the_headers(kind: type[IntEnum]) -> None:
         for name, value in enumerators(text, kind.__name__).items()
     }
     assert found == {member.name: member.value for member in kind}
+
+
+def test_every_assumption_is_documented() -> None:
+    """The marks [A1], [A2], ... of our CalRT header are the rows of the page's table."""
+    marked = re.findall(r"\[(A\d+)\]", (INCLUDE / "calrt" / "calrt.hpp").read_text(encoding="utf-8"))
+    page = (INCLUDE.parents[2] / "docs" / "calrt-api.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (A\d+) \|", page, flags=re.MULTILINE)
+    assert sorted(set(marked)) == sorted(rows)
+    assert len(rows) > 10

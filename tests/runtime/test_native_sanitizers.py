@@ -29,7 +29,8 @@ def built(sanitizer: str, builds: Path, *targets: str) -> Path:
 
 def ran(folder: Path, *selection: str) -> set[str]:
     """Runs the selected tests, all of them if none is; the names of those that ran, every one of which passed."""
-    said = native_builds.run("ctest", "--test-dir", folder, "--output-on-failure", "--no-tests=error", *selection)
+    flags = ("--output-on-failure", "--no-tests=error")
+    said = native_builds.run(native_builds.tool("ctest"), "--test-dir", folder, *flags, *selection)
     return set(re.findall(r"Test +#\d+: (\w+) .*Passed", said))
 
 
