@@ -16,6 +16,8 @@ from runtime.calrt import Library
 
 __all__ = ["convert"]
 
+BF16, F32, BYTES = np.dtype(np.uint16), np.dtype(np.float32), (np.dtype(np.uint8), np.dtype("S1"))
+
 
 def convert(
     source: Any, base: int, count: int, target: Any, *, library: Library | None = None
@@ -28,20 +30,21 @@ def convert(
     TypeError for another element type, ValueError for memory that is not contiguous, aligned or writable, and for a
     base or count that is no uint64. library: the built one unless given.
     """
-    halves, floats = _elements("source", source, np.uint16), _elements("target", target, np.float32)
+    halves, floats = _elements("source", source, BF16), _elements("target", target, F32)
     if not floats.flags.writeable:
         raise ValueError("target is read-only")
     return (library or Library.load()).logits(halves, base, count, floats)
 
 
-def _elements(name: str, memory: Any, kind: type[np.generic]) -> NDArray[Any]:
-    """The memory as a flat array of `kind`, without a copy."""
+def _elements(name: str, memory: Any, wanted: np.dtype[Any]) -> NDArray[Any]:
+    """The memory as a contiguous array of the wanted type, without a copy."""
+    if isinstance(memory, np.ndarray) and memory.dtype == wanted and memory.flags.carray:
+        return memory  # the usual case, on every call's way
     try:
         array = memory if isinstance(memory, np.ndarray) else np.asarray(memoryview(memory))
     except TypeError as error:
         raise TypeError(f"{name} is no buffer: {error}") from None
-    wanted = np.dtype(kind)
-    if array.dtype not in (wanted, np.dtype(np.uint8), np.dtype("S1")):
+    if array.dtype not in (wanted, *BYTES):
         raise TypeError(f"{name} has elements of type {array.dtype}; {wanted}, or bytes, are needed")
     if not array.flags.c_contiguous:
         raise ValueError(f"{name} is not contiguous (shape {array.shape}, strides {array.strides})")
