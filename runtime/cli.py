@@ -28,6 +28,7 @@ from runtime.exits import Exit, Failure
 from runtime.manifest import CalTaskKind, ManifestError
 from runtime.names import listed, plain, shown
 from runtime.strict_json import dumps
+from runtime.vendor_probe.command import vendor_probe
 
 EPILOG = f"""\b
 Examples:
@@ -118,6 +119,7 @@ group.add_command(doctor_command)
 group.add_command(models_command)
 group.add_command(run_device)
 group.add_command(bench)
+group.add_command(vendor_probe)
 
 
 # -- models ----------------------------------------------------------------------------------------------------------

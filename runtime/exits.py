@@ -29,6 +29,7 @@ class Exit(enum.IntEnum):
     DEVICE = 8, "the device does not open or does not answer"
     NOT_WRITTEN = 9, "a file or the report could not be written"
     DIFFERENT = 10, "a token or bit differs from a reference, or the simulator saw a violation"
+    UNDETERMINED = 11, "a vendor fact could not be determined; it counts as the worst case"
     INTERRUPTED = 130, "interrupted (Ctrl-C)"
 
 

@@ -17,12 +17,12 @@ from machines.protocol import params as p
 from machines.protocol.params import FACTS
 from runtime.calbin import sample
 from runtime.calrt import Library, NativeMissing
+from runtime.exits import Exit, Failure
 from runtime.manifest import ManifestError, load_manifest, verify
 from runtime.simulator import NotSimulated, Simulator, SimulatorError
 from runtime.vendor_probe.experiments import EXPERIMENTS, OBSERVATIONS, Finding, process_exit_stops_dma
 from runtime.vendor_probe.rig import DeviceTrouble, Rig
 
-EXIT_DONE, EXIT_UNDETERMINED, EXIT_TROUBLE = 0, 3, 4
 # Of a simulated device: short jobs, so that the kit is quick; longer ones for a process that leaves, which takes time.
 LONGER_LATENCY = {"prefill_us": 60_000, "d2h_us": 20_000}
 SIMULATED_LATENCY = {"prefill_us": 2000, "decode_us": 1, "d2h_us": 2000}
@@ -116,44 +116,47 @@ def _observed(rig: Rig, observe: Callable[[Rig], str]) -> str:
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
-@click.command("vendor-probe")
-@click.option("--manifest", "-m", type=click.Path(path_type=Path), help="Manifest of the model (the simulator: tiny).")
-@click.option("--library", type=click.Path(path_type=Path), help="libcalrt_c.so, if not the built one.")
-@click.option("--device", default=0, show_default=True, type=click.IntRange(0), help="Number of the device.")
-@click.option(
-    "--simulate", "-s", multiple=True, metavar="KEY=VALUE", help="A setting of the simulator; may be repeated."
-)
-@click.option("--out", "-o", type=click.Path(path_type=Path, dir_okay=False), help="Write the evidence file (JSON).")
+FAILURES: dict[type[Exception], Exit] = {
+    NativeMissing: Exit.NO_LIBRARY,
+    ManifestError: Exit.MANIFEST,
+    SimulatorError: Exit.USAGE,
+    DeviceTrouble: Exit.DEVICE,
+}
+
+
+@click.command("vendor-probe", context_settings={"max_content_width": 120})
+@click.option("--manifest", type=click.Path(path_type=Path), metavar="FILE", help="Manifest [the sample tiny].")
+@click.option("--library", type=click.Path(path_type=Path), metavar="FILE", help="libcalrt_c.so [the built one].")
+@click.option("--device", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, metavar="N", help="Device.")
+@click.option("--simulate", "-s", multiple=True, metavar="KEY=VALUE", help="A setting of the simulator (repeat).")
+@click.option("--out", "-o", type=click.Path(path_type=Path), metavar="FILE", help="Write the evidence there (JSON).")
 @click.option("--json", "as_json", is_flag=True, help="Print the evidence as JSON instead of a table.")
 def vendor_probe(
     manifest: Path | None, library: Path | None, device: int, simulate: tuple[str, ...], out: Path | None, as_json: bool
-) -> None:
+) -> Exit:
     """Ask the device about every vendor fact (§14), one experiment each, through the C ABI.
 
     The experiments break the device on purpose: run nothing else on it. What gave no occasion to be seen is
     "not determined" and counts as the worst case; "moot" is what another fact makes impossible to happen.
 
     \b
-    Exit codes: 0 every fact determined or moot, 3 some not, 2 wrong usage,
-    4 the device, library or manifest is not usable.
-
-    \b
     Examples:
       calexec vendor-probe --out evidence.json
       calexec vendor-probe -s reset_stops_dma=0 -s leftover_harmless=0
-      calexec vendor-probe --library /opt/sdk/libcalrt_c.so -m model.json --device 1
+      calexec vendor-probe --library sdk/libcalrt_c.so --manifest model.json --device 1
     """
     settings = _settings(simulate)
+    if out and not out.absolute().parent.is_dir():
+        raise Failure(Exit.NOT_WRITTEN, [f"--out {out}: there is no directory {out.parent}"])
+    manifest = manifest or sample("tiny").with_suffix(".json")
     try:
         loaded = Library.load(library)
         simulated = _is_simulated(loaded, device)
         if settings and not simulated:
-            raise click.UsageError("--simulate needs the simulator; this library is a real CalRT")
-        manifest = manifest or sample("tiny").with_suffix(".json")
+            raise Failure(Exit.USAGE, ["--simulate needs the simulator; this library is another CalRT"])
         evidence = _with_progress(loaded, manifest, device, {**SIMULATED_LATENCY, **settings} if simulated else None)
-    except (NativeMissing, ManifestError, DeviceTrouble, SimulatorError) as e:
-        click.echo(str(e), err=True)
-        raise SystemExit(EXIT_TROUBLE) from None
+    except tuple(FAILURES) as e:
+        raise Failure(FAILURES[type(e)], str(e).splitlines()) from None
     text = json.dumps(asdict(evidence), indent=2, ensure_ascii=False)
     if out:
         _write(out, text + "\n")
@@ -161,7 +164,7 @@ def vendor_probe(
         click.echo(text)
     else:
         _print(evidence)
-    raise SystemExit(EXIT_UNDETERMINED if evidence.undetermined() else EXIT_DONE)
+    return Exit.UNDETERMINED if evidence.undetermined() else Exit.OK
 
 
 def _settings(simulate: Sequence[str]) -> dict[str, int]:
@@ -204,7 +207,7 @@ def _write(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
         os.replace(temporary, path)
     except OSError as e:
-        raise click.UsageError(f"--out {path}: {e.strerror}") from None
+        raise Failure(Exit.NOT_WRITTEN, [f"--out {path}: {e.strerror}"]) from None
 
 
 def _print(evidence: Evidence) -> None:

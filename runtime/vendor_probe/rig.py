@@ -27,6 +27,7 @@ __all__ = ["DeviceTrouble", "Job", "Outcome", "Rig"]
 
 GOLDEN_TOKENS, GOLDEN_DECODES = 16, 4
 DEEP_TOKENS = 100  # longer than any golden run of a product would be; must fit into max_seq
+END_BYTES = 64
 RESETS_MAX = 3
 SETTLE_FACTOR, SETTLE_S_MIN = 3.0, 0.002
 
@@ -72,6 +73,7 @@ class Job:
     row: slice  # bytes of the last token's row
     submit_code: int = 0
     submitted_at: float = 0.0  # time.monotonic, just before infer()
+    at_reset: bytes = b""  # the output, just after a reset had returned
     keep: list[Any] = field(factory=list)
 
     def snapshot(self) -> bytes:
@@ -79,7 +81,11 @@ class Job:
 
     def complete(self) -> bool:
         """Whether the device has written the end of the output."""
-        return bool((self.logits != pattern(self.logits.size))[-64:].any())
+        return not self.snapshot().endswith(self.untouched_end())
+
+    def untouched_end(self) -> bytes:
+        """The last bytes of the output as they were before the job."""
+        return pattern(self.logits.size)[-END_BYTES:].tobytes()
 
     def touched(self) -> bool:
         return bool((self.logits != pattern(self.logits.size)).any())

@@ -5,16 +5,18 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from machines.protocol.params import EXIT_STOPS_DMA, FACTS
 from runtime.calbin import sample
 from runtime.calrt import Library
+from runtime.exits import Exit
 from runtime.vendor_probe import command
-from runtime.vendor_probe.command import LONGER_LATENCY, SIMULATED_LATENCY, Evidence, probe, rig_of, vendor_probe
+from runtime.vendor_probe.command import LONGER_LATENCY, SIMULATED_LATENCY, Evidence, probe, rig_of
 from runtime.vendor_probe.experiments import OBSERVATIONS, process_exit_stops_dma, unprobed
 
 NUMBER = 9
@@ -87,11 +89,17 @@ def test_leaving_the_process(library: Library, holds: int) -> None:
     assert process_exit_stops_dma(rig_of(arguments), arguments).holds == bool(holds)
 
 
+def calexec(*arguments: str) -> tuple[int, str, str]:
+    done = subprocess.run([sys.executable, "-m", "runtime.cli", "vendor-probe", "--device", str(NUMBER), *arguments],
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
 def test_the_command_writes_an_evidence_file(tmp_path: Path, library: Library) -> None:
     out = tmp_path / "evidence.json"
-    run = CliRunner().invoke(vendor_probe, ["--device", str(NUMBER), "-s", "reset_clears_kv=0", "-o", str(out)])
-    assert run.exit_code == 0, run.output
-    assert "simulated device" in run.output
+    code, printed, _ = calexec("-s", "reset_clears_kv=0", "-o", str(out))
+    assert code == 0
+    assert "simulated device" in printed
     written = json.loads(out.read_text(encoding="utf-8"))
     assert written["simulated"] is True
     assert list(written["facts"]) == NAMES
@@ -104,15 +112,17 @@ def test_the_command_writes_an_evidence_file(tmp_path: Path, library: Library) -
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["-s", "reset_stops_dma=x"], 2, "whole number"),
-        (["-s", "no_such=1"], 4, "no_such"),
-        (["-m", "missing.json"], 4, "missing.json"),
-        (["--library", "missing.so"], 4, "missing.so"),
-        (["-o", "no/such/folder/file.json"], 2, "no/such/folder"),
+        (["-s", "reset_stops_dma=x"], Exit.USAGE, "whole number"),
+        (["-s", "no_such=1"], Exit.USAGE, "no_such"),
+        (["--manifest", "missing.json"], Exit.MANIFEST, "missing.json"),
+        (["--library", "missing.so"], Exit.NO_LIBRARY, "missing.so"),
+        (["-o", "no/such/folder/file.json"], Exit.NOT_WRITTEN, "no/such/folder"),
+        (["--device", "64"], Exit.USAGE, "64"),
     ],
 )
-def test_a_users_mistake_is_one_line(library: Library, arguments: list[str], code: int, words: str) -> None:
-    run = CliRunner().invoke(vendor_probe, ["--device", str(NUMBER), *arguments])
-    assert run.exit_code == code
-    assert words in run.output
-    assert "Traceback" not in run.output
+def test_a_users_mistake_is_one_line(library: Library, arguments: list[str], code: Exit, words: str) -> None:
+    got, printed, errors = calexec(*arguments)
+    assert (got, printed) == (code, "")
+    assert words in errors
+    assert "Traceback" not in errors
+    assert len(errors.strip().splitlines()) == 1
