@@ -10,13 +10,22 @@ NATIVE := $(VENV)/native
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help check-states test nightly diagrams mutants bench-checker lint native
+.PHONY: help check-states run-device vendor-probe bench test nightly diagrams mutants bench-checker lint native
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
 
 check-states: $(READY)  ## prove the executor's protocol (ARGS="--run 'exit 1*'", ARGS=my.module:RULEBOOK)
 	$(BIN)/check-states $(ARGS)
+
+run-device: $(NATIVE)  ## decode prompts on the simulated device, against oracle and baseline (ARGS="--tokens 64")
+	$(BIN)/calexec run-device $(ARGS)
+
+vendor-probe: $(NATIVE)  ## ask the device about every vendor fact (ARGS="-s reset_clears_kv=0")
+	$(BIN)/calexec vendor-probe $(ARGS)
+
+bench: $(NATIVE)  ## the logits pass and the straight code against the baseline, paired
+	$(BIN)/calexec bench $(ARGS)
 
 test: lint $(NATIVE)  ## ruff, mypy, and the fast tests
 	$(BIN)/python -X dev -W error -m pytest -m "not nightly" $(ARGS)
