@@ -270,7 +270,8 @@ bool lengths_fit(Card& card, Job& job) {
                            " has " + std::to_string(length));
         return false;
     }
-    if (past < 0 || past > room || job.tokens > room - past) return false;
+    // A job that infer() refused for want of room and started all the same overruns it.
+    if (past < 0 || (!job.unseen && (past > room || job.tokens > room - past))) return false;
     job.past = static_cast<std::uint32_t>(past);
     return true;
 }

@@ -96,10 +96,11 @@ void destroyed_under_a_waiter() {
 
 void power_cycles() {
     for (int round = 0; round < 50; ++round) {
+        std::unique_ptr<rig::Slot> slot;  // its memory outlives the card's last job
         {
             rig::Card card(0, {{"decode_us", 1000}});
             CHECK_EQUAL(calrtsim_power_cycle(0), -1);
-            const auto slot = card.slot(rig::decode);
+            slot = card.slot(rig::decode);
             card.prepare(*slot, {5}, 0);
             CHECK_EQUAL(card.infer(*slot), CalrtSuccess);
             if (round % 3) card.finish(*slot);
@@ -108,6 +109,7 @@ void power_cycles() {
         std::int64_t jobs = -1;
         CHECK_EQUAL(calrtsim_truth(0, "jobs_running", &jobs), 0);
         CHECK_EQUAL(jobs, 0);
+        CHECK_EQUAL(slot->output->MapBuf("logits", slot->logits.data(), 1024), NotConfigured);
     }
 }
 
