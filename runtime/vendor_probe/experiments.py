@@ -145,10 +145,10 @@ def reset_stops_dma(rig: Rig) -> Finding:
     return Finding(True, f"the output did not change after {', '.join(seen)}")
 
 
-def _job_under_reset(rig: Rig, reset: Callable[[], int], sequence: int | None = None) -> Job | None:
+def _job_under_reset(rig: Rig, reset: Callable[[], int]) -> Job | None:
     """A job that was running while `reset` succeeded; None when it was always too late."""
     for _ in range(TRIES):
-        job = rig.submit(rig.new_sequence() if sequence is None else sequence, 0, rig.deep_tokens)
+        job = rig.submit(rig.new_sequence(), 0, rig.deep_tokens)
         if job.submit_code:
             raise DeviceTrouble("infer", job.submit_code)
         _, status = job.output.get_status()
@@ -218,15 +218,14 @@ def golden_sees_broken_device(rig: Rig) -> Finding:
 
 def leftover_harmless(rig: Rig) -> Finding:
     """Let a job survive a reset, and use its sequence in the new generation."""
-    sequence = rig.new_sequence()
-    job = _job_under_reset(rig, rig.device.reset, sequence)
+    job = _job_under_reset(rig, rig.device.reset)
     if job is None:
         return Finding(None, "no job could be caught under reset")
     rig.configure()
     rig.settle()
     if not job.complete():
         return Finding(None, "no job survives a reset", moot=True)
-    again = rig.finish(rig.submit(sequence, 0, rig.deep_tokens))
+    again = rig.finish(rig.submit(job.sequence, 0, rig.deep_tokens))
     if not again.good:
         return Finding(False, "a job that ran on over the reset wrote KV of the new generation")
     return Finding(True, "a job ran on over the reset and the new generation's KV was untouched")

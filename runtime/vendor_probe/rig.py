@@ -67,6 +67,7 @@ class Outcome:
 class Job:
     """One submitted job with the handles and the memory that belong to it alone."""
 
+    sequence: int
     input: Input
     output: Output
     logits: np.ndarray[Any, np.dtype[np.uint8]]
@@ -283,4 +284,5 @@ class Rig:
         self._parked += [given, taken]
         row_bytes = contract.logits.byte_size // contract.logits_tile_d0
         row = (count - 1) % contract.logits_tile_d0
-        return Job(given, taken, logits, slice(row * row_bytes, (row + 1) * row_bytes), keep=[tokens, positions])
+        row_of_tile = slice(row * row_bytes, (row + 1) * row_bytes)
+        return Job(sequence, given, taken, logits, row_of_tile, keep=[tokens, positions])
