@@ -6,7 +6,8 @@ records it as a violation. A call that returned an error moves nothing, whatever
 protocol's (the job's), not the handle's.
 
 Two events are not calls: `retire` moves an input when its output's `Wait()` has returned success, and `orphan` moves
-whatever was in flight when a reset of the device succeeded.
+whatever was in flight when a reset of the device succeeded. What is Orphaned is never used again (§5.1-8): it can only
+be asked and destroyed.
 """
 
 from machines.expr import State
@@ -72,7 +73,7 @@ INPUT = Table(
         Row(I.Programmed, "infer", I.InFlight, cites="§6.4"),
         Row(I.InFlight, "retire", I.Retired, cites="§6.5"),
         Row(I.InFlight, "orphan", I.Orphaned, cites="§14"),
-        Row((I.Mapped, I.Sliced, I.Programmed, I.Retired, I.Orphaned), "undo_slice", I.Mapped, cites="FI15"),
+        Row((I.Mapped, I.Sliced, I.Programmed, I.Retired), "undo_slice", I.Mapped, cites="FI15"),
         Row((I.Empty, I.Mapped, I.Sliced, I.Programmed, I.Retired, I.Orphaned), "destroy", I.Absent),
     ],
 )
@@ -97,7 +98,7 @@ OUTPUT = Table(
         Row(O.Waited, "get_status", O.Known, cites="§6.5"),
         Ignore((O.Known, O.Orphaned), "get_status", why="it has been read"),
         Ignore((O.Known, O.Orphaned), "tensor_size", why="a question"),
-        Row((O.Mapped, O.Sliced, O.Known, O.Orphaned), "undo_slice", O.Mapped, cites="FI15"),
+        Row((O.Mapped, O.Sliced, O.Known), "undo_slice", O.Mapped, cites="FI15"),
         Row((O.Empty, O.Mapped, O.Sliced, O.Waited, O.Known, O.Orphaned), "destroy", O.Absent),
     ],
 )

@@ -189,8 +189,10 @@ def test_a_reset_orphans_this_devices_jobs_only(debug_over_other: Library, sdk: 
         in_state(debug_over_other, sdk, INPUT, "InFlight") as other,
     ):
         assert mine.device.reset_ccu() == 0
-        assert mine.input.undo_slice("tokens") == 0
+        assert mine.input.undo_slice("tokens") == CALL_ORDER, "it is dead (A9)"
+        assert " is Orphaned: " in debug_over_other.last_error()
         assert other.input.undo_slice("tokens") == CALL_ORDER
+        assert " is InFlight: " in debug_over_other.last_error()
         assert mine.output.wait()[0] == 0, "a late completion is allowed and changes nothing"
         assert mine.output.map_buf("logits", mine.memory) == CALL_ORDER
         assert " is Orphaned: " in debug_over_other.last_error()

@@ -88,7 +88,7 @@ static const signed char abi_input_next[8][10] = {
     {-1, -1, -1, 4, 4, 5, -1, -1, 2, 0}, /* Programmed */
     {-1, -1, -1, -1, -1, -1, 6, 7, -1, -1}, /* InFlight */
     {-1, -1, 3, 4, 6, -1, -1, -1, 2, 0}, /* Retired */
-    {-1, -1, -1, -1, -1, -1, -1, -1, 2, 0}, /* Orphaned */
+    {-1, -1, -1, -1, -1, -1, -1, -1, -1, 0}, /* Orphaned */
 };
 
 enum { abi_output_Absent = 0, abi_output_Empty = 1, abi_output_Mapped = 2, abi_output_Sliced = 3, abi_output_InFlight = 4, abi_output_Waited = 5, abi_output_Known = 6, abi_output_Orphaned = 7, abi_output_states = 8 };
@@ -103,7 +103,7 @@ static const signed char abi_output_next[8][10] = {
     {-1, -1, -1, -1, 5, 7, 4, -1, -1, -1}, /* InFlight */
     {-1, -1, -1, -1, -1, -1, 6, -1, -1, 0}, /* Waited */
     {-1, -1, -1, 4, -1, -1, 6, 6, 2, 0}, /* Known */
-    {-1, -1, -1, -1, 7, -1, 7, 7, 2, 0}, /* Orphaned */
+    {-1, -1, -1, -1, 7, -1, 7, 7, -1, 0}, /* Orphaned */
 };
 
 #endif
