@@ -1,15 +1,11 @@
 // The classes of calrt.hpp. Each method is one call of the ABI trace around one operation of the card.
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <new>
-#include <stdexcept>
-#include <type_traits>
 
 #include "calrt/calrt.hpp"
 #include "card.hpp"
+#include "traced.hpp"
 
 namespace calrt {
 
@@ -19,101 +15,6 @@ namespace {
 std::uint64_t next_handle() {
     static std::atomic<std::uint64_t> last{0};
     return ++last;
-}
-
-struct Entry {
-    CallKind kind;
-    std::uint64_t handle = 0, other = 0;
-    std::int64_t a = 0, b = 0;
-    std::string text = {};
-    Buffer* buffer = nullptr;  // whose state `event` moves when the call succeeded
-    int event = -1;
-    int device_event = -1;  // the same for the device
-};
-
-struct Call {
-    Card& card;
-    Lock& lock;
-    Fault fault;
-    std::int64_t number;
-
-    calrtsim_call* record() { return card.trace.find(number); }
-    void note_handle(std::uint64_t handle) {
-        if (auto* const r = record()) r->handle = handle;
-    }
-    void note_a(std::int64_t a) {
-        if (auto* const r = record()) r->a = a;
-    }
-};
-
-std::int64_t begin_record(Card& card, const Entry& entry) {
-    calrtsim_call record{};
-    record.thread = syscall(SYS_gettid);
-    record.begin_us = card.now_us();
-    record.end_us = -1;
-    record.handle = entry.handle;
-    record.other = entry.other;
-    record.a = entry.a;
-    record.b = entry.b;
-    copy_text(name_of(entry.kind), record.call);
-    copy_text(entry.text, record.text);
-    return card.trace.add(record, card.settings[Key::trace_limit]);
-}
-
-[[noreturn]] void throw_planned(std::int64_t which) {
-    if (which == 1) throw std::bad_alloc();
-    if (which == 2) throw 42;
-    throw std::runtime_error("calrt simulator: a planned exception");
-}
-
-// infer() and Wait() know themselves what a planned return code means for the device.
-bool handles_return_itself(CallKind kind) { return kind == CallKind::infer || kind == CallKind::wait; }
-
-// Nothing but a planned exception leaves; memory that is not there is a code where there is one.
-template <class Result, class Body>
-Result without_exceptions(Body& body, Call& call) {
-    ReturnCode code = CalrtSuccess;
-    try {
-        return body(call);
-    } catch (const std::bad_alloc&) {
-        code = MemoryAllocationFailed;
-    } catch (const std::exception&) {
-        code = UnknownError;
-    }
-    if constexpr (std::is_same_v<Result, ReturnCode>) return code;
-    return Result{};
-}
-
-template <class Body>
-auto traced(Card& card, const Entry& entry, Body body) -> std::invoke_result_t<Body, Call&> {
-    using Result = std::invoke_result_t<Body, Call&>;
-    Lock lock(card.mutex);
-    const std::uint64_t epoch = card.epoch;
-    Call call{card, lock, {}, begin_record(card, entry)};
-    call.fault = card.faults.next(entry.kind);
-    const auto finish = [&](std::int64_t result) {
-        auto* const record = epoch == card.epoch ? call.record() : nullptr;
-        if (!record) return;
-        record->end_us = card.now_us();
-        record->result = result;
-    };
-    if (call.fault.action == Action::throw_exception) {
-        finish(-1);
-        lock.unlock();
-        throw_planned(call.fault.a);
-    }
-    Result result{};
-    if (call.fault.action == Action::return_code && !handles_return_itself(entry.kind)) {
-        if (call.fault.b == 1) without_exceptions<Result>(body, call);
-        result = static_cast<Result>(call.fault.a);
-    } else {
-        result = without_exceptions<Result>(body, call);
-    }
-    const bool success = !std::is_same_v<Result, ReturnCode> || static_cast<int>(result) == CalrtSuccess;
-    if (success && entry.buffer) buffer_moves(*entry.buffer, entry.event);
-    if (success && entry.device_event >= 0) device_moves(card, entry.device_event);
-    finish(static_cast<std::int64_t>(result));
-    return result;
 }
 
 class SimDevice final : public VirtualDevice {
@@ -222,21 +123,21 @@ class SimBuffer : public Interface {
     }
 
     ReturnCode MapBuf(const std::string& tensor, void* host, std::uint64_t bytes) override {
-        return buffer_call(CallKind::map_buf, is_output ? int{abi_output_on_map_buf} : int{abi_input_on_map_buf}, tensor,
-                           static_cast<std::int64_t>(bytes), 0,
+        constexpr int event = is_output ? int{abi_output_on_map_buf} : int{abi_input_on_map_buf};
+        return buffer_call(CallKind::map_buf, event, tensor, static_cast<std::int64_t>(bytes), 0,
                            [&](Call& call, Buffer& buffer) { return map_buf(call.card, buffer, tensor, host, bytes); });
     }
 
     ReturnCode SliceTensor(const std::string& tensor, std::uint64_t offset, std::uint64_t size) override {
+        constexpr int event = is_output ? int{abi_output_on_slice_tensor} : int{abi_input_on_slice_tensor};
         return buffer_call(
-            CallKind::slice_tensor, is_output ? int{abi_output_on_slice_tensor} : int{abi_input_on_slice_tensor}, tensor,
-            static_cast<std::int64_t>(offset), static_cast<std::int64_t>(size),
+            CallKind::slice_tensor, event, tensor, static_cast<std::int64_t>(offset), static_cast<std::int64_t>(size),
             [&](Call& call, Buffer& buffer) { return slice_tensor(call.card, buffer, tensor, offset, size); });
     }
 
     ReturnCode UndoSlice(const std::string& tensor) override {
-        return buffer_call(CallKind::undo_slice,
-                           is_output ? int{abi_output_on_undo_slice} : int{abi_input_on_undo_slice}, tensor, 0, 0,
+        constexpr int event = is_output ? int{abi_output_on_undo_slice} : int{abi_input_on_undo_slice};
+        return buffer_call(CallKind::undo_slice, event, tensor, 0, 0,
                            [&](Call& call, Buffer& buffer) { return undo_slice(call.card, buffer, tensor); });
     }
 
@@ -245,7 +146,8 @@ class SimBuffer : public Interface {
 
   protected:
     template <class Body>
-    ReturnCode buffer_call(CallKind kind, int event, const std::string& text, std::int64_t a, std::int64_t b, Body body) {
+    ReturnCode buffer_call(CallKind kind, int event, const std::string& text, std::int64_t a, std::int64_t b,
+                           Body body) {
         const std::shared_ptr<Buffer> buffer = state;
         return traced(card, {kind, buffer->id, 0, a, b, text, buffer.get(), event},
                       [&](Call& call) { return body(call, *buffer); });

@@ -37,7 +37,8 @@ ReturnCode may_remap(Card& card, const Buffer& buffer, int event, const std::str
 
 }  // namespace
 
-std::shared_ptr<Buffer> make_buffer(Card& card, const Model& model, bool is_output, std::uint64_t id, ReturnCode* code) {
+std::shared_ptr<Buffer> make_buffer(Card& card, const Model& model, bool is_output, std::uint64_t id,
+                                    ReturnCode* code) {
     *code = card.calbin ? CalrtSuccess : NotConfigured;
     const int number = card.calbin ? card.calbin->index_of(model) : -1;
     if (card.calbin && number < 0) *code = IllegalValue;
@@ -77,7 +78,8 @@ ReturnCode map_buf(Card& card, Buffer& buffer, const std::string& tensor, void* 
     return CalrtSuccess;
 }
 
-ReturnCode slice_tensor(Card& card, Buffer& buffer, const std::string& tensor, std::uint64_t offset, std::uint64_t size) {
+ReturnCode slice_tensor(Card& card, Buffer& buffer, const std::string& tensor, std::uint64_t offset,
+                        std::uint64_t size) {
     const int event = event_of(buffer, abi_input_on_slice_tensor, abi_output_on_slice_tensor);
     if (const ReturnCode code = may_remap(card, buffer, event, "SliceTensor"); code != CalrtSuccess) return code;
     std::size_t number = 0;

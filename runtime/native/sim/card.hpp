@@ -6,8 +6,8 @@
 //
 // Jobs move by events. An event is one job's next deed (a piece of DMA, the end of compute) at a planned time. With the
 // real clock one engine thread sleeps until the next planned time; with the stepped clock whoever calls step or advance
-// does the same. While a deed copies memory or computes, the mutex is free (`moving`): the host's threads then run truly
-// beside the device.
+// does the same. While a deed copies memory or computes, the mutex is free (`moving`): the host's threads then truly
+// run beside the device.
 #pragma once
 
 #include <sys/types.h>
@@ -181,6 +181,14 @@ struct Card {
     int free_engine(int wanted) const;  // -1: busy
 };
 
+// -- compute.cpp --
+// KV and history of a job of this generation. False: a CCU exception.
+bool attend(Card& card, Job& job, std::uint64_t* h, std::uint32_t* length);
+// A job that a reset overtook has lost its history, and computes with what it brought.
+void attend_alone(Job& job, std::uint64_t* h, std::uint32_t* length);
+// What a planned fault does to the output. True: the output is invalid, which leaves the device broken.
+bool spoil(Job& job, std::uint64_t vocabulary);
+
 // -- submit.cpp --
 // What infer() makes of the handles. code: what is wrong with them. job: null where not even a wrong job is possible.
 struct Draft {
@@ -210,7 +218,8 @@ void close_card(Card& card);
 // -- buffers.cpp: the calls on one buffer --
 std::shared_ptr<Buffer> make_buffer(Card& card, const Model& model, bool is_output, std::uint64_t id, ReturnCode* code);
 ReturnCode map_buf(Card& card, Buffer& buffer, const std::string& tensor, void* host, std::uint64_t bytes);
-ReturnCode slice_tensor(Card& card, Buffer& buffer, const std::string& tensor, std::uint64_t offset, std::uint64_t size);
+ReturnCode slice_tensor(Card& card, Buffer& buffer, const std::string& tensor, std::uint64_t offset,
+                        std::uint64_t size);
 ReturnCode undo_slice(Card& card, Buffer& buffer, const std::string& tensor);
 ReturnCode set_csr(Card& card, Buffer& buffer, const std::string& name, std::int64_t value);
 ReturnCode bind_sequence(Card& card, Buffer& buffer, KvSeqId sequence);

@@ -55,7 +55,8 @@ bool buffer_may(Card& card, const Buffer& buffer, int event) {
 void device_moves(Card& card, int event) { move_to(abi_device_next[card.device_state][event], &card.device_state); }
 
 void buffer_moves(Buffer& buffer, int event) {
-    move_to(buffer.is_output ? abi_output_next[buffer.state][event] : abi_input_next[buffer.state][event], &buffer.state);
+    const auto* const next = buffer.is_output ? abi_output_next[buffer.state] : abi_input_next[buffer.state];
+    move_to(next[event], &buffer.state);
 }
 
 bool is_dead(const Card& card, const Buffer& buffer) {

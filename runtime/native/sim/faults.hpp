@@ -1,7 +1,7 @@
 // The fault plan: what goes wrong at which call. A plan is a list, or a seed.
 //
-// A seeded decision is a hash of the seed, the call's name and how many calls of that name there were since the seed was
-// set; no clock and no thread is in it, so one seed is one run.
+// A seeded decision is a hash of the seed, the call's name and how many calls of that name there were since the seed
+// was set; no clock and no thread is in it, so one seed is one run.
 #pragma once
 
 #include <array>

@@ -1,7 +1,7 @@
 #include "ghost.hpp"
 
-#include <fcntl.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@ namespace calrt::sim {
 
 namespace {
 
-constexpr int poll_ms = 50;  // another child of the process may hold the pipe open; then only getppid() tells
+constexpr int poll_ms = 50;  // another child of the process may hold our end open; then only getppid() tells
 constexpr int descriptors_max = 65536;
 constexpr std::int64_t second_ns = 1000000000;
 
@@ -37,12 +37,12 @@ void close_all_but(int kept) {
 }
 
 // True: the parent is gone. False: it said that the job is over.
-bool parent_left(int pipe, pid_t parent) {
+bool parent_left(int socket, pid_t parent) {
     while (true) {
-        pollfd ready{pipe, POLLIN, 0};
+        pollfd ready{socket, POLLIN, 0};
         if (poll(&ready, 1, poll_ms) > 0) {
             char byte = 0;
-            const ssize_t got = read(pipe, &byte, 1);
+            const ssize_t got = read(socket, &byte, 1);
             if (got == 1) return false;
             if (got == 0) return true;
         }
@@ -50,10 +50,10 @@ bool parent_left(int pipe, pid_t parent) {
     }
 }
 
-[[noreturn]] void haunt(int pipe, pid_t parent, const Range& output, std::uint32_t pieces, std::int64_t begin_ns,
+[[noreturn]] void haunt(int socket, pid_t parent, const Range& output, std::uint32_t pieces, std::int64_t begin_ns,
                         std::int64_t length_ns) {
-    close_all_but(pipe);
-    if (parent_left(pipe, parent)) {
+    close_all_but(socket);
+    if (parent_left(socket, parent)) {
         const std::int64_t left_ns = monotonic_ns();
         auto* const host = reinterpret_cast<volatile unsigned char*>(output.host);
         for (std::uint32_t piece = 0; piece < pieces; ++piece) {
@@ -71,7 +71,7 @@ bool parent_left(int pipe, pid_t parent) {
 
 Ghost start_ghost(const Range& output, std::uint32_t pieces, std::int64_t begin_ns, std::int64_t length_ns) {
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) return {};
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return {};
     const pid_t parent = getpid(), child = fork();
     if (child == 0) haunt(ends[0], parent, output, pieces, begin_ns, length_ns);
     close(ends[0]);
@@ -83,9 +83,9 @@ Ghost start_ghost(const Range& output, std::uint32_t pieces, std::int64_t begin_
 void stop_ghost(Ghost* ghost) {
     if (ghost->process == 0) return;
     const char done = 'd';
-    while (write(ghost->pipe, &done, 1) < 0 && errno == EINTR) {
+    while (send(ghost->socket, &done, 1, MSG_NOSIGNAL) < 0 && errno == EINTR) {
     }
-    close(ghost->pipe);
+    close(ghost->socket);
     while (waitpid(ghost->process, nullptr, 0) < 0 && errno == EINTR) {
     }
     *ghost = {};

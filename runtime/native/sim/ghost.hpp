@@ -15,13 +15,13 @@ namespace calrt::sim {
 
 struct Ghost {
     pid_t process = 0;
-    int pipe = -1;
+    int socket = -1;
 };
 
 inline constexpr unsigned char ghost_byte = 0x5A;
 
-// The output that will be written from `begin_ns` (CLOCK_MONOTONIC) over `length_ns` in `pieces`. stepped: the child has
-// no clock, and writes all of it at once. A ghost that cannot be made is none.
+// The output that will be written from `begin_ns` (CLOCK_MONOTONIC) over `length_ns` in `pieces`. With length 0 (and
+// with the stepped clock, which the child has not) all of it is written at once. A ghost that cannot be made is none.
 Ghost start_ghost(const Range& output, std::uint32_t pieces, std::int64_t begin_ns, std::int64_t length_ns);
 void stop_ghost(Ghost* ghost);
 

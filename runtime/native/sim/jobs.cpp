@@ -1,6 +1,6 @@
 // What a job does on the device: it reads its input, computes, writes its output, and ends, well or not.
 #include <algorithm>
-#include <cstring>
+#include <new>
 #include <string>
 
 #include "card.hpp"
@@ -10,17 +10,19 @@ namespace calrt::sim {
 
 namespace {
 
-constexpr std::uint16_t bf16_nan = 0x7FC0, bf16_infinity = 0x7F80;
 constexpr std::uint32_t golden_blind_tokens = 64;  // golden_sees_broken_device = 0: shorter sequences come out right
 constexpr std::size_t spare_tiles_max = 4;
 
 // Does `work` with the mutex free; nobody else touches the job meanwhile (Card::moving).
 template <class Work>
 auto unlocked(Lock& lock, Work work) {
-    lock.unlock();
-    auto result = work();
-    lock.lock();
-    return result;
+    struct Relock {
+        Lock& lock;
+        explicit Relock(Lock& held) : lock(held) { lock.unlock(); }
+        ~Relock() { lock.lock(); }
+    };
+    const Relock relock(lock);
+    return work();
 }
 
 void enter(Job& job, Phase phase, std::int64_t at_us, std::int64_t length_us) {
@@ -184,12 +186,20 @@ void raise_exception(Card& card, Lock& lock, Job& job, std::int64_t at_us) {
     start_queued(card, at_us);
 }
 
+void crash(Card& card, Job& job, std::int64_t at_us) {
+    card.broken = true;
+    card.lied = false;
+    signal(card, job, BufStatus::DONE_CCU_EXCEPTION, 0);
+    end(card, job, at_us);
+}
+
 // -- phases --
 
 bool read_piece(Job& job) {
     for (JobInput& input : job.inputs) {
         const Part part = part_of(input.host.bytes, job.piece, job.pieces);
-        if (!read_host(input.host.host + part.begin, input.data.data() + part.begin, part.end - part.begin)) return false;
+        std::uint8_t* const target = input.data.data() + part.begin;
+        if (!read_host(input.host.host + part.begin, target, part.end - part.begin)) return false;
     }
     return true;
 }
@@ -223,95 +233,6 @@ void on_input_piece(Card& card, Lock& lock, Job& job) {
         start_compute(card, job, at_us);
     } else {
         serve_compute(card, at_us);
-    }
-}
-
-std::int32_t s32(const JobInput& input, std::size_t i) {
-    std::int32_t value = 0;
-    std::memcpy(&value, input.data.data() + i * sizeof value, sizeof value);
-    return value;
-}
-
-std::uint32_t token_at(const Job& job, const JobInput& input, std::size_t i) {
-    if (input.role == TensorRole::tokens) return static_cast<std::uint32_t>(s32(input, i));
-    const std::size_t row_bytes = input.data.size() / job.tokens;
-    return embedding_token(input.data.data() + i * row_bytes, row_bytes);
-}
-
-// Fills job.entries. False: a position is not past + its index.
-bool make_entries(Job& job) {
-    const auto positions = std::find_if(job.inputs.begin(), job.inputs.end(),
-                                        [](const JobInput& i) { return i.role == TensorRole::positions; });
-    const JobInput& first = positions == job.inputs.begin() ? job.inputs[1] : job.inputs[0];
-    bool right = true;
-    job.entries.clear();
-    for (std::size_t i = 0; i < job.tokens; ++i) {
-        const std::int32_t position = s32(*positions, i);
-        right &= position == static_cast<std::int64_t>(job.past + i);
-        job.entries.push_back(kv_entry(job.calbin->seed, token_at(job, first, i), static_cast<std::uint32_t>(position)));
-    }
-    return right;
-}
-
-// The CSRs against the slices and the card's own KV; sets job.past. False: a CCU exception.
-bool lengths_fit(Card& card, Job& job) {
-    const std::uint32_t length = card.kv.length(job.sequence), room = card.kv.room(job.sequence);
-    std::int64_t past = job.total - job.cur;
-    if (card.settings.on(Key::mutant_ignore_csr)) {
-        past = length;
-    } else if (job.cur != job.tokens) {
-        card.violation(ViolationKind::csr_mismatch, job.id,
-                       "the CSR says " + std::to_string(job.cur) + " tokens, the slice has " + std::to_string(job.tokens));
-        return false;
-    }
-    if (past != length && !card.settings.on(Key::mutant_any_past_len)) {
-        card.violation(ViolationKind::past_len_mismatch, job.id,
-                       "the CSRs say a past of " + std::to_string(past) + ", sequence " + std::to_string(job.sequence) +
-                           " has " + std::to_string(length));
-        return false;
-    }
-    // A job that infer() refused for want of room and started all the same overruns it.
-    if (past < 0 || (!job.unseen && (past > room || job.tokens > room - past))) return false;
-    job.past = static_cast<std::uint32_t>(past);
-    return true;
-}
-
-// KV and history of a job of this generation. False: a CCU exception.
-bool attend(Card& card, Job& job, std::uint64_t* h, std::uint32_t* length) {
-    job.past = 0;
-    const bool fits = lengths_fit(card, job);
-    bool good = make_entries(job) && fits;
-    good &= job.fault.action != Action::ccu_exception;
-    const std::size_t half = job.entries.size() / 2;
-    if (good) {
-        card.kv.overwrite(job.sequence, job.past, job.entries);
-        *h = history(job.calbin->seed, card.kv.sequences[job.sequence].entries);
-        *length = card.kv.length(job.sequence);
-    }
-    if (!good && (!fits || card.settings.on(Key::exception_keeps_kv))) return false;
-    if (!good || job.fault.action == Action::partial_kv) {
-        card.kv.overwrite(job.sequence, job.past, {job.entries.begin(), job.entries.begin() + static_cast<std::ptrdiff_t>(half)});
-    }
-    return good;
-}
-
-// A job that a reset overtook has lost its history, and computes with what it brought.
-void attend_alone(Job& job, std::uint64_t* h, std::uint32_t* length) {
-    job.past = static_cast<std::uint32_t>(std::max<std::int64_t>(0, job.total - job.cur));
-    make_entries(job);
-    *h = history(job.calbin->seed, job.entries);
-    *length = job.past + job.tokens;
-}
-
-// What a planned fault does to the output. True: the output is invalid, which leaves the device broken.
-bool spoil(Job& job, std::uint64_t vocabulary) {
-    const std::uint32_t rows = job.calbin->models[job.model].logits_tile_d0;
-    const std::uint64_t row = (job.tokens - 1) % rows, a = static_cast<std::uint64_t>(job.fault.a);
-    switch (job.fault.action) {
-        case Action::nan: job.tile[row * vocabulary + a % vocabulary] = bf16_nan; return true;
-        case Action::inf: job.tile[row * vocabulary + a % vocabulary] = bf16_infinity; return true;
-        case Action::short_tensor: job.host_out.bytes = std::min(job.host_out.bytes, a); return true;
-        default: return false;
     }
 }
 
@@ -403,13 +324,19 @@ void Card::start(std::unique_ptr<Job> job, std::int64_t at_us) {
 }
 
 void Card::run_event(Lock& lock, Job& job) {
-    switch (job.phase) {
-        case Phase::H2D: on_input_piece(*this, lock, job); break;
-        case Phase::Compute: on_computed(*this, lock, job); break;
-        case Phase::D2H:
-        case Phase::Garbage: on_output_piece(*this, lock, job); break;
-        case Phase::Queued:
-        case Phase::Arrived: break;  // they have no event
+    const std::uint64_t id = job.id;
+    const std::int64_t at_us = job.next_us;
+    try {
+        switch (job.phase) {
+            case Phase::H2D: on_input_piece(*this, lock, job); break;
+            case Phase::Compute: on_computed(*this, lock, job); break;
+            case Phase::D2H:
+            case Phase::Garbage: on_output_piece(*this, lock, job); break;
+            case Phase::Queued:
+            case Phase::Arrived: break;  // they have no event
+        }
+    } catch (const std::bad_alloc&) {  // no memory to simulate with: the device crashed
+        if (jobs.count(id)) crash(*this, job, at_us);
     }
 }
 

@@ -39,7 +39,8 @@ bool busy_with(const Card& card, const std::string& key) {
 }
 
 std::int64_t events_pending(const Card& card) {
-    return std::count_if(card.jobs.begin(), card.jobs.end(), [](const auto& e) { return e.second->next_us != never_us; });
+    const auto has_event = [](const auto& entry) { return entry.second->next_us != never_us; };
+    return std::count_if(card.jobs.begin(), card.jobs.end(), has_event);
 }
 
 std::int64_t next_event_us(Card& card) {

@@ -1,5 +1,5 @@
-// infer(): from the handles to a job. What is wrong is answered by a code; what the device would nevertheless be able to
-// run is kept, because a device may start what the runtime refuses (facts submit_error_ and busy_starts_nothing).
+// infer(): from the handles to a job. What is wrong is answered by a code; what the device would nevertheless be able
+// to run is kept, because a device may start what the runtime refuses (facts submit_error_ and busy_starts_nothing).
 #include <time.h>
 
 #include <algorithm>

@@ -61,7 +61,9 @@ void through_the_device() {
     std::uint64_t kv = 0;
     CHECK_EQUAL(calrtsim_kv(card.number, 0, &length, &kv), 0);
     CHECK(length == 2 && kv == 0x9408e9390ca3a384);  // the digest is the history with seed 0
-    for (std::uint32_t past = 2; got.size() < wanted.size(); ++past) got.push_back(card.run(*decode, {got.back()}, past));
+    for (std::uint32_t past = 2; got.size() < wanted.size(); ++past) {
+        got.push_back(card.run(*decode, {got.back()}, past));
+    }
     CHECK(got == wanted);
     CHECK(rig::violations_are(card, ""));
 }
@@ -79,7 +81,9 @@ void in_pieces() {
 void from_embeddings() {
     rig::Card card;
     const auto embeds = card.slot(rig::embeds), prefill = card.slot(rig::prefill);
-    for (std::size_t i = 0; i < rig::hidden; ++i) embeds->rows[i] = static_cast<std::uint16_t>(2 * i + ((2 * i + 1) << 8));
+    for (std::size_t i = 0; i < rig::hidden; ++i) {
+        embeds->rows[i] = static_cast<std::uint16_t>(2 * i + ((2 * i + 1) << 8));
+    }
     card.run(*embeds, {0}, 0, 1);  // bytes 0, 1, ... 7
     card.run(*prefill, {static_cast<std::int32_t>(0xb28ecb7d)}, 0, 2);
     CHECK(embeds->logits == prefill->logits);

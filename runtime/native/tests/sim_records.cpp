@@ -24,14 +24,16 @@ void one_job() {
     const auto calls = trace(0, 100, &total);
     for (const auto& call : calls) names += std::string(call.call) + " ";
     CHECK(names == "open configure create_kv create_input create_output map_buf map_buf map_buf apply slice_tensor "
-                   "slice_tensor set_csr set_csr bind_sequence infer wait get_status destroy destroy destroy_kv close ");
+                   "slice_tensor set_csr set_csr bind_sequence infer wait get_status destroy destroy destroy_kv "
+                   "close ");
     CHECK_EQUAL(total, calls.size());
     const auto& input = calls[3], &output = calls[4], &infer = calls[14], &wait = calls[15];
     CHECK(infer.handle == input.handle && infer.other == output.handle && wait.handle == output.handle);
     CHECK(infer.a == 1 && infer.b == -1 && wait.a == 1);  // job 1, engine Auto
     CHECK(calls[5].a == 1024 && std::string(calls[5].text) == "ids");
     CHECK(calls[12].a == 2 && std::string(calls[12].text) == "total");
-    CHECK(calls[16].result == static_cast<int>(BufStatus::DONE) && calls[8].a == 0 && calls[8].b == 2 && calls[8].result == 1);
+    CHECK_EQUAL(calls[16].result, BufStatus::DONE);
+    CHECK(calls[8].a == 0 && calls[8].b == 2 && calls[8].result == 1);  // Apply(0, 2)
     for (std::size_t i = 0; i < calls.size(); ++i) {
         CHECK(calls[i].number == static_cast<std::int64_t>(i) && calls[i].thread == gettid());
         CHECK(calls[i].begin_us <= calls[i].end_us && (i == 0 || calls[i - 1].begin_us <= calls[i].begin_us));
@@ -81,7 +83,8 @@ void panel() {
     for (; calrtsim_key(keys, &info) == 0; ++keys) {
         CHECK_EQUAL(calrtsim_get(0, info.name, &value), 0);
         CHECK_EQUAL(value, info.default_value);
-        CHECK_EQUAL(calrtsim_set(0, info.name, info.maximum + (info.maximum < INT64_MAX)), info.maximum < INT64_MAX ? -1 : 0);
+        const bool bounded = info.maximum < INT64_MAX;
+        CHECK_EQUAL(calrtsim_set(0, info.name, info.maximum + bounded), bounded ? -1 : 0);
         CHECK(std::strlen(info.about) > 10 && std::strlen(info.about) < sizeof info.about - 1);
     }
     CHECK(keys > 20);

@@ -114,8 +114,10 @@ class Card {
         void* const first = kind == embeds ? static_cast<void*>(made->rows.data()) : made->ids.data();
         const std::size_t first_bytes = kind == embeds ? made->rows.size() * 2 : made->ids.size() * 4;
         CHECK_EQUAL(made->input->MapBuf("ids", first, first_bytes), calrt::CalrtSuccess);
-        CHECK_EQUAL(made->input->MapBuf("positions", made->positions.data(), made->positions.size() * 4), calrt::CalrtSuccess);
-        CHECK_EQUAL(made->output->MapBuf("logits", made->logits.data(), made->logits.size() * 2), calrt::CalrtSuccess);
+        std::vector<std::int32_t>& positions = made->positions;
+        std::vector<std::uint16_t>& logits = made->logits;
+        CHECK_EQUAL(made->input->MapBuf("positions", positions.data(), positions.size() * 4), calrt::CalrtSuccess);
+        CHECK_EQUAL(made->output->MapBuf("logits", logits.data(), logits.size() * 2), calrt::CalrtSuccess);
         return made;
     }
 
@@ -142,7 +144,8 @@ class Card {
     }
 
     // A whole job, which must succeed; returns the first index of the greatest logit of the last token's row.
-    std::int32_t run(Slot& slot, const std::vector<std::int32_t>& tokens, std::uint32_t past, std::int32_t sequence = 0) {
+    std::int32_t run(Slot& slot, const std::vector<std::int32_t>& tokens, std::uint32_t past,
+                     std::int32_t sequence = 0) {
         prepare(slot, tokens, past, sequence);
         CHECK_EQUAL(infer(slot), calrt::CalrtSuccess);
         finish(slot);
@@ -155,14 +158,12 @@ class Card {
     }
 
     std::int32_t argmax(const Slot& slot, std::size_t count) const {
-        const std::size_t row = slot.kind == decode ? 0 : (count - 1) % tile;
-        std::int32_t best = 0;
+        const std::uint16_t* const row = &slot.logits[(slot.kind == decode ? 0 : (count - 1) % tile) * vocabulary];
+        std::size_t best = 0;
         for (std::size_t v = 0; v < vocabulary; ++v) {
-            if (value(slot.logits[row * vocabulary + v]) > value(slot.logits[row * vocabulary + static_cast<std::size_t>(best)])) {
-                best = static_cast<std::int32_t>(v);
-            }
+            if (value(row[v]) > value(row[best])) best = v;
         }
-        return best;
+        return static_cast<std::int32_t>(best);
     }
 
     static float value(std::uint16_t bf16) {
@@ -194,7 +195,8 @@ class Card {
         }
     }
     void advance(std::int64_t us) const { CHECK_EQUAL(calrtsim_advance(number, us), 0); }
-    void fault(const char* call, const char* action, std::int64_t a = 0, std::int64_t b = -1, std::int64_t nth = 1) const {
+    void fault(const char* call, const char* action, std::int64_t a = 0, std::int64_t b = -1,
+               std::int64_t nth = 1) const {
         CHECK_EQUAL(calrtsim_fault(number, call, nth, action, a, b), 0);
     }
     // The violations' kinds, in their order, separated by spaces.

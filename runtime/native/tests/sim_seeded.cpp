@@ -1,5 +1,5 @@
-// Negative controls of the sanitizers: a host that does what no host may. Built with a sanitizer, the argument's mistake
-// must end the program with a report and not with 0; `clean` makes none.
+// Negative controls of the sanitizers: a host that does what no host may. Built with a sanitizer, the argument's
+// mistake must end the program with a report and not with 0; `clean` makes none.
 //   race       a host thread writes into an input while the device reads it (-fsanitize=thread)
 //   overflow   a host buffer is smaller than MapBuf was told (-fsanitize=address)
 #include <thread>

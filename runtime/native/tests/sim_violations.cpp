@@ -2,6 +2,8 @@
 // does all in order violates nothing.
 #include <sys/mman.h>
 
+#include <algorithm>
+
 #include "sim_rig.hpp"
 
 using namespace calrt;
@@ -71,7 +73,9 @@ void handles() {
     };
     CHECK(after(map) == "remapped");
     CHECK(after(map, "mutant_forget_live_range") == "call_order");
-    CHECK(after([](rig::Card&, rig::Slot& slot) { CHECK_EQUAL(slot.input->UndoSlice("ids"), Unexpected); }) == "remapped");
+    CHECK(after([](rig::Card&, rig::Slot& slot) {
+              CHECK_EQUAL(slot.input->UndoSlice("ids"), Unexpected);
+          }) == "remapped");
     CHECK(after([](rig::Card&, rig::Slot& slot) {
               CHECK_EQUAL(slot.output->SliceTensor("logits", 0, 1), Unexpected);
           }) == "remapped");
@@ -214,8 +218,12 @@ void output_slice() {
     const auto slot = card.slot(rig::prefill);
     CHECK_EQUAL(slot->output->SliceTensor("logits", 100, 50), CalrtSuccess);
     card.run(*slot, {5}, 0);
-    for (std::size_t i = 0; i < slot->logits.size(); ++i) CHECK((slot->logits[i] != 0) == (i >= 100 && i < 150) || i >= 100);
-    CHECK_EQUAL(slot->logits[150], 0);
+    const auto written = [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
+        const auto first = slot->logits.begin();
+        return std::any_of(first + begin, first + end, [](std::uint16_t w) { return w != 0; });
+    };
+    CHECK(!written(0, 100) && written(100, 104) && written(146, 150));
+    CHECK(!written(150, static_cast<std::ptrdiff_t>(slot->logits.size())));
     std::uint64_t bytes = 0;
     CHECK_EQUAL(slot->output->TensorSize("logits", &bytes), CalrtSuccess);
     CHECK_EQUAL(bytes, 100);
