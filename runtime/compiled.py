@@ -128,7 +128,7 @@ def _record(name: str, slots: Iterable[str]) -> type[Any]:
 
 def _of_the_world(rule: Rule) -> bool:
     """A step of the environment that reads the device's truth and changes nothing of ours."""
-    return not rule.fires and not rule.then and not rule.begins and not rule.outcome
+    return rule.actor.environment and not (rule.fires or rule.then or rule.begins or rule.outcome)
 
 
 # -- expressions over records ------------------------------------------------------------------------------------------

@@ -1,0 +1,377 @@
+"""The engine: fires rules, parks who must wait, and fires on their behalf as soon as they may go on.
+
+Theory. All own state lies behind one monitor (docs/decisions.md). A step is one rule fired inside it: whoever fires a
+rule then, still inside, looks at those who wait for a rule that this step may have enabled, fires it on behalf of the
+first, and so on until nobody can go on; only after leaving the monitor it hands each of them one private token. So a
+wake-up is never lost, never comes too early, and wakes just those who go on. Which rules a step may enable follows
+from what the rule writes and what the guards read; it is worked out once.
+
+A deadline is a rule of the clock. The engine arms a timer in the step that makes its guard true and disarms it in the
+step that makes it false, so no caller can forget to; a driver of time asks for `next_due_us` and calls `expire`.
+
+Nothing here knows CalRT or what the rules are about.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from attrs import define, field, frozen
+
+from runtime.compiled import CompiledRule, Program
+
+__all__ = ["Engine", "Fired", "Journal", "MonitorHeld", "Waiter"]
+
+RING_ENTRIES = 1 << 14
+DISARMED_MAX = 1024
+
+
+class MonitorHeld(RuntimeError):
+    """A call that may block was begun inside the monitor (§5.2 forbids it)."""
+
+
+@frozen
+class Fired:
+    """One step. element: what the rule was about, or None."""
+
+    rule: CompiledRule
+    element: Any
+
+
+@define(eq=False)
+class Waiter:
+    """One parked actor: it waits for the first of `rules` (about `element`, or about anything).
+
+    result: what was fired on its behalf; None when it was sent away.
+    """
+
+    rules: tuple[CompiledRule, ...] = ()
+    element: Any = None
+    result: Fired | None = None
+    parked: bool = False
+    token: Any = field(factory=threading.Lock)
+
+    def __attrs_post_init__(self) -> None:
+        self.token.acquire()
+
+
+@frozen
+class Entry:
+    """One line of the journal. number: counts all steps; observed: what a call brought back, or ""."""
+
+    number: int
+    at_us: int
+    rule: str
+    element: Any
+    observed: str
+
+
+class Journal:
+    """The last steps, numbered inside the monitor. Older ones are overwritten."""
+
+    def __init__(self, entries: int = RING_ENTRIES) -> None:
+        self._ring: list[tuple[int, int, str, Any, str] | None] = [None] * entries
+        self.total = 0
+
+    def add(self, at_us: int, rule: str, element: Any, observed: str) -> None:
+        self._ring[self.total % len(self._ring)] = (self.total, at_us, rule, element, observed)
+        self.total += 1
+
+    def entries(self) -> list[Entry]:
+        """Oldest first."""
+        kept = [Entry(*e) for e in self._ring if e is not None]
+        return sorted(kept, key=lambda e: e.number)
+
+
+@define(eq=False)
+class _Timer:
+    rule: CompiledRule
+    element: Any
+    due_us: int
+    armed: bool = True
+
+
+@frozen(eq=False)
+class _Concern:
+    """A rule that a step of another may enable (or, for a timer, disable).
+
+    alone: only about the step's own element. restarts: the step begins a call, and the rule is about calls.
+    """
+
+    rule: CompiledRule
+    alone: bool
+    restarts: bool
+
+
+class Engine:
+    """A program's state, and the only one who changes it. Thread-safe.
+
+    timers: for rules of the clock, how long after its guard became true a rule is due (us), given the element; None:
+    never. now_us: the monotonic clock.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        timers: Mapping[str, Callable[[Any], int | None]],
+        now_us: Callable[[], int] = lambda: time.monotonic_ns() // 1000,
+        journal: Journal | None = None,
+    ) -> None:
+        self.program = program
+        self.now_us = now_us
+        self.journal = journal or Journal()
+        self.on_arm: Callable[[], None] = lambda: None  # the driver of time is told of an earlier deadline
+        self._s = program.shared()
+        self._mu = threading.Lock()
+        self._owner = 0
+        self._stopped = False
+        self._waiting: dict[CompiledRule, dict[Waiter, None]] = {}
+        self._awaited: dict[CompiledRule, tuple[_Concern, ...]] = {}
+        self._timers = {program.rules[name]: after for name, after in timers.items()}
+        self._clocked: dict[CompiledRule, tuple[_Concern, ...]] = {}
+        self._armed: dict[tuple[CompiledRule, Any], _Timer] = {}
+        self._due: list[tuple[int, int, _Timer]] = []
+        self._arms = 0
+        with self:
+            self._arm_all(self._timers)
+
+    # -- the monitor --------------------------------------------------------------------------------------------------
+    def __enter__(self) -> Engine:
+        self._mu.acquire()
+        self._owner = threading.get_ident()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._owner = 0
+        self._mu.release()
+
+    def must_be_outside(self) -> None:
+        """Raises MonitorHeld when this thread is inside the monitor: no call into CalRT may be made there."""
+        if self._owner == threading.get_ident():
+            raise MonitorHeld("a call that may block was begun while the monitor is held")
+
+    # -- elements -----------------------------------------------------------------------------------------------------
+    def add(self, sort: str, tag: Any, **links: Any) -> Any:
+        """A new element in its initial state. tag: whatever the caller knows it by."""
+        element = self.program.element(sort)
+        element.tag = tag
+        for name, other in links.items():
+            setattr(element, name, other)
+        with self:
+            self._elements(sort)[element] = None
+        return element
+
+    def remove(self, sort: str, element: Any) -> None:
+        """Forget an element, with its timers."""
+        with self:
+            del self._elements(sort)[element]
+            for key in [k for k in self._armed if k[1] is element]:
+                self._disarm(key)
+
+    def _elements(self, sort: str) -> dict[Any, None]:
+        found: dict[Any, None] = getattr(self._s, f"{sort}_elements")
+        return found
+
+    def read(self, look: Callable[[Any], Any]) -> Any:
+        """What `look` makes of the shared record, in one moment. For reports only."""
+        with self:
+            return look(self._s)
+
+    # -- firing -------------------------------------------------------------------------------------------------------
+    def fire(self, rules: Iterable[CompiledRule], element: Any = None, observed: str = "") -> CompiledRule | None:
+        """Fire the first of `rules` that is enabled, now; None where none is."""
+        granted: list[Waiter] = []
+        with self:
+            for rule in rules:
+                if rule.fire(self._s, element):
+                    self._settle(rule, element, observed, granted)
+                    break
+            else:
+                return None
+        self._hand_over(granted)
+        return rule
+
+    def take(self, rules: tuple[CompiledRule, ...], element: Any, waiter: Waiter) -> Fired | None:
+        """Fire the first of `rules` that is enabled (about `element`; None: about anything). None: parked in `waiter`,
+        whose token comes when it has been fired on its behalf, or when it was sent away."""
+        granted: list[Waiter] = []
+        with self:
+            if self._stopped:
+                waiter.result = None
+                waiter.token.release()
+                return None
+            fired = self._first(rules, element)
+            if fired is None:
+                self._park(rules, element, waiter)
+                return None
+            self._settle(fired.rule, fired.element, "", granted)
+        self._hand_over(granted)
+        return fired
+
+    def send_away(self, waiter: Waiter) -> bool:
+        """Interrupt a parked take. False: it was not parked any more; what was fired for it counts."""
+        with self:
+            if not waiter.parked:
+                return False
+            self._unpark(waiter)
+            waiter.result = None
+        waiter.token.release()
+        return True
+
+    def stop(self) -> None:
+        """Send everybody away, now and from now on."""
+        with self:
+            self._stopped = True
+            waiters = list(dict.fromkeys(w for ws in self._waiting.values() for w in ws))
+            for waiter in waiters:
+                self._unpark(waiter)
+                waiter.result = None
+        self._hand_over(waiters)
+
+    @staticmethod
+    def _hand_over(granted: list[Waiter]) -> None:
+        for waiter in granted:
+            waiter.token.release()
+
+    # -- inside the monitor -------------------------------------------------------------------------------------------
+    def _first(self, rules: Iterable[CompiledRule], element: Any) -> Fired | None:
+        for rule in rules:
+            if element is not None or not rule.sort:
+                if rule.fire(self._s, element):
+                    return Fired(rule, element)
+            else:
+                for candidate in self._elements(rule.sort):
+                    if rule.fire(self._s, candidate):
+                        return Fired(rule, candidate)
+        return None
+
+    def _park(self, rules: tuple[CompiledRule, ...], element: Any, waiter: Waiter) -> None:
+        waiter.rules, waiter.element, waiter.result, waiter.parked = rules, element, None, True
+        for rule in rules:
+            if rule not in self._waiting:
+                self._waiting[rule] = {}
+                self._awaited.clear()  # worked out anew, with this rule
+            self._waiting[rule][waiter] = None
+
+    def _unpark(self, waiter: Waiter) -> None:
+        waiter.parked = False
+        for rule in waiter.rules:
+            del self._waiting[rule][waiter]
+
+    def _settle(self, rule: CompiledRule, element: Any, observed: str, granted: list[Waiter]) -> None:
+        """Journal the step, set timers, and go on for everybody whom it enables; their steps are settled likewise."""
+        steps = [(rule, element, observed)]
+        while steps:
+            rule, element, observed = steps.pop()
+            self.journal.add(self.now_us(), rule.id, getattr(element, "tag", None), observed)
+            self._set_timers(rule, element)
+            for concern in self._concerns(rule):
+                for waiter in list(self._waiting[concern.rule]):
+                    if not waiter.parked:
+                        continue
+                    fired = self._for(waiter, concern, element)
+                    if fired is not None:
+                        self._unpark(waiter)
+                        waiter.result = fired
+                        granted.append(waiter)
+                        steps.append((fired.rule, fired.element, ""))
+
+    def _for(self, waiter: Waiter, concern: _Concern, element: Any) -> Fired | None:
+        """Fire the concerned rule for a waiter, if it is enabled for it now."""
+        if waiter.element is not None:
+            return (
+                None
+                if concern.alone and waiter.element is not element
+                else self._first((concern.rule,), waiter.element)
+            )
+        return self._first((concern.rule,), element if concern.alone else None)
+
+    def _concerns(self, rule: CompiledRule) -> tuple[_Concern, ...]:
+        if rule not in self._awaited:
+            self._awaited[rule] = tuple(_concerned(rule, self._waiting))
+        return self._awaited[rule]
+
+    # -- timers -------------------------------------------------------------------------------------------------------
+    def _set_timers(self, rule: CompiledRule, element: Any) -> None:
+        if rule not in self._clocked:
+            self._clocked[rule] = tuple(_concerned(rule, self._timers))
+        for concern in self._clocked[rule]:
+            clock = concern.rule
+            elements: Iterable[Any] = (element,)
+            if not concern.alone:
+                elements = self._elements(clock.sort) if clock.sort else (None,)
+            for e in elements:
+                self._set_timer(clock, e, again=concern.restarts and e is element)
+
+    def _arm_all(self, clocks: Iterable[CompiledRule]) -> None:
+        for clock in clocks:
+            for e in self._elements(clock.sort) if clock.sort else (None,):
+                self._set_timer(clock, e, again=False)
+
+    def _set_timer(self, clock: CompiledRule, element: Any, again: bool) -> None:
+        """Armed while the guard holds; a newly begun call (`again`) has its time from its own beginning."""
+        key = (clock, element)
+        holds = clock.guard(self._s, element)
+        if key in self._armed and (again or not holds):
+            self._disarm(key)
+        if holds and key not in self._armed:
+            after = self._timers[clock](element)
+            if after is None:
+                return
+            timer = _Timer(clock, element, self.now_us() + after)
+            self._armed[key] = timer
+            self._arms += 1
+            heapq.heappush(self._due, (timer.due_us, self._arms, timer))
+            self._compact()
+            if self._due[0][2] is timer:
+                self.on_arm()
+
+    def _compact(self) -> None:
+        """Timers that were disarmed wait in the heap until they are due; they must not be many more than the armed."""
+        if len(self._due) > DISARMED_MAX + 2 * len(self._armed):
+            self._due = [entry for entry in self._due if entry[2].armed]
+            heapq.heapify(self._due)
+
+    def _disarm(self, key: tuple[CompiledRule, Any]) -> None:
+        self._armed.pop(key).armed = False
+
+    def next_due_us(self) -> int | None:
+        """When the next timer is due; None: no timer is armed."""
+        with self:
+            while self._due and not self._due[0][2].armed:
+                heapq.heappop(self._due)
+            return self._due[0][0] if self._due else None
+
+    def expire(self) -> Fired | None:
+        """Fire the next rule of the clock that is due; None when none is."""
+        while True:
+            with self:
+                if not self._due or (self._due[0][2].armed and self._due[0][0] > self.now_us()):
+                    return None
+                timer = heapq.heappop(self._due)[2]
+                if not timer.armed:
+                    continue
+                self._disarm((timer.rule, timer.element))
+            if self.fire((timer.rule,), timer.element):
+                return Fired(timer.rule, timer.element)
+
+
+def _concerned(rule: CompiledRule, others: Iterable[CompiledRule]) -> Iterable[_Concern]:
+    """The rules among `others` whose guard reads what `rule` writes."""
+    written = {name for _, name in rule.writes}
+    for other in others:
+        touched = {(whose, name) for whose, name in other.reads if name in written}
+        if not touched:
+            continue
+        own = all(whose == "own" for whose, _ in touched)
+        beyond = any(whose == "any" and name in {n for _, n in touched} for whose, name in rule.writes)
+        begins = rule.rule.begins
+        yield _Concern(
+            other,
+            alone=own and not beyond and rule.sort == other.sort and rule.sort != "",
+            restarts=begins is not None and begins.call.args[0].name in {name for _, name in touched},
+        )
