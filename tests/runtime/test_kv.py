@@ -153,10 +153,6 @@ EFFECTS = {
     "remove": lambda kv: kv.remove(0),
 }
 FAULTS = {"refuse": ("refuse", 0), "throw": ("throw", EXCEPTION)}  # -> the code
-    "refuse": (("refuse", 0, 0), 0),
-    "return": (("return", CRASH, 0), None),
-    "throw": (("throw", 0, 0), EXCEPTION),
-}
 
 
 @pytest.mark.parametrize("effect", EFFECTS)
