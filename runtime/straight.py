@@ -17,14 +17,15 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from machines.errors import Code, classify
-from runtime.calrt import BufStatus, Handle, Library, PrimitiveType
-from runtime.logits import convert
-from runtime.manifest import CalTaskKind, Manifest, SubmodelContract, TensorContract, verify
+from machines.errors import Code
+from runtime.calrt import BufStatus, Handle, Library
+from runtime.lane import HOST_TYPES, Lane, first_failure, make_lane, nothing
+from runtime.manifest import CalTaskKind, Manifest, SubmodelContract, verify
+from runtime.prepare import Inputs, program
+from runtime.status import Failure, failed
 
-__all__ = ["DeviceFailed", "Lane", "Refused", "Straight"]
+__all__ = ["DeviceFailed", "Refused", "Straight"]
 
-HOST_TYPES = {PrimitiveType.S32: np.int32, PrimitiveType.BF16: np.uint16, PrimitiveType.F32: np.float32}
 S32 = np.iinfo(np.int32)
 
 T = TypeVar("T")
@@ -44,78 +45,29 @@ class DeviceFailed(RuntimeError):
         super().__init__(f"{stage}: {': '.join([*told, more] if more else told)}")
 
 
-def check(stage: str, number: int, library: Library) -> None:
-    """Raises DeviceFailed unless the code is success. The shim's own codes come with its sentence."""
-    if number != 0:
-        code = classify(number)
-        raise DeviceFailed(stage, code, library.last_error() if number < 0 else code.about)
+def check(failure: Failure | None) -> None:
+    """Raises DeviceFailed unless there is no failure."""
+    if failure:
+        raise DeviceFailed(failure.stage, failure.known if failure.code else None, failure.text)
 
 
 def made(stage: str, result: tuple[int, T | None], library: Library) -> T:
     """The handle or value of a call that returns one; raises DeviceFailed."""
-    number, value = result
-    check(stage, number, library)
-    if value is None:
-        raise DeviceFailed(stage, None, "success, but nothing was returned")
+    code, value = result
+    if code != 0 or value is None:
+        check(nothing(stage, code, library))
+    assert value is not None
     return value
 
 
-class Lane:
-    """One submodel with its input, its output and their host memory, all made once. One job at a time.
-
-    host_logits: [tile, vocabulary], BF16 bits, as the device wrote them.
-    """
-
-    def __init__(self, of: Straight, contract: SubmodelContract) -> None:
-        self.library, self.device, self.calbin = of.library, of.device, of.calbin
-        self.contract, self.index = contract, of.indices[contract.exact_name]
-        self.host_input, self.host_position = host_of(contract.token_or_embed), host_of(contract.position)
-        self.host_logits = np.zeros((contract.logits_tile_d0, contract.vocabulary), np.uint16)
-        name = contract.exact_name
-        self.input = of.kept(f"create input of {name}", self.device.input(self.calbin, self.index))
-        self.output = of.kept(f"create output of {name}", self.device.output(self.calbin, self.index))
-        for buffer, tensor, host in (
-            (self.input, contract.token_or_embed, self.host_input),
-            (self.input, contract.position, self.host_position),
-            (self.output, contract.logits, self.host_logits),
-        ):
-            check(f"map {tensor.name} of {name}", buffer.map_buf(tensor.name, host), of.library)
-
-    def prepare(self, sequence: int, values: NDArray[Any], past: int) -> None:
-        """Copies in and programs the buffers (§6.3). values: [tokens] S32, or [tokens, hidden] BF16 bits."""
-        count, c = len(values), self.contract
-        self.host_input[0, :count] = values
-        self.host_position[0, :count] = np.arange(past, past + count)
-        check(f"bind sequence {sequence}", self.input.bind_sequence(sequence), self.library)
-        for tensor, elements in ((c.token_or_embed, values.size), (c.position, count)):
-            check(f"slice {tensor.name}", self.input.slice_tensor(tensor.name, 0, elements), self.library)
-        for csr, value in ((c.csr_cur_seq, count), (c.csr_total_seq, past + count)):
-            check(f"set CSR {csr}", self.input.set_csr(csr, value), self.library)
-
-    def run(self) -> None:
-        """infer, Wait, status (§6.4, §6.5). When it raises, the device may be at work in this lane's memory."""
-        check("infer", self.device.infer(self.calbin, self.index, self.input, self.output), self.library)
-        made("wait", self.output.wait(), self.library)
-        status = made("status", self.output.get_status(), self.library)
-        if status != BufStatus.DONE:
-            raise DeviceFailed("status", None, f"{status!r} after a Wait that succeeded; it must be DONE")
-
-    def read(self, count: int, target: NDArray[np.float32]) -> None:
-        """The last token's row of the tile, as FP32 (§10.1); then the slices are undone."""
-        c = self.contract
-        size = made(f"size of {c.logits.name}", self.output.tensor_size(c.logits.name), self.library)
-        if size != c.logits.byte_size:
-            raise DeviceFailed("logits", None, f"the device wrote {size} bytes; the manifest says {c.logits.byte_size}")
-        base = (count - 1) % c.logits_tile_d0 * c.vocabulary
-        code, _ = convert(self.host_logits, base, c.vocabulary, target, library=self.library)
-        check("logits", code, self.library)
-        for tensor in (c.token_or_embed, c.position):
-            check(f"undo slice of {tensor.name}", self.input.undo_slice(tensor.name), self.library)
-
-
-def host_of(tensor: TensorContract) -> NDArray[Any]:
-    """Host memory of an input tensor's logical shape, zeroed."""
-    return np.zeros(tensor.shape, HOST_TYPES[tensor.dtype])
+def run(lane: Lane) -> None:
+    """infer, Wait, status (§6.4, §6.5). When it raises, the device may be at work in the lane's memory."""
+    library = lane.library
+    check(failed("infer", lane.infer(), library))
+    made("wait", lane.output.wait(), library)
+    status = made("status", lane.output.get_status(), library)
+    if status != BufStatus.DONE:
+        raise DeviceFailed("status", None, f"{status!r} after a Wait that succeeded; it must be DONE")
 
 
 class Straight:
@@ -130,7 +82,7 @@ class Straight:
         self.library, self.manifest = library, manifest
         self.lengths: dict[int, int] = {}  # of each sequence that the device holds, in tokens
         self.in_doubt = False
-        self._open: list[Handle] = []
+        self._open: list[Handle | Lane] = []
         self._lanes: dict[CalTaskKind, Lane] = {}
         try:
             self._set_up(index)
@@ -147,7 +99,7 @@ class Straight:
         self.generation = verify(self.manifest, path, models, version)
         self.indices = {model.name: i for i, model in enumerate(models)}
         self.device = self.kept(f"open device {index}", library.device(index))
-        check("configure", self.device.configure(self.calbin), library)
+        check(failed("configure", self.device.configure(self.calbin), library))
         self.kv = self.kept("create KV manager", self.device.kv())
 
     def kept(self, stage: str, result: tuple[int, H | None]) -> H:
@@ -165,7 +117,13 @@ class Straight:
     def lane(self, kind: CalTaskKind) -> Lane:
         """The buffers of one kind of call, made at its first use. Raises Refused when the model has no such kind."""
         if kind not in self._lanes:
-            self._lanes[kind] = Lane(self, self.contract(kind))
+            contract = self.contract(kind)
+            index = self.indices[contract.exact_name]
+            lane = make_lane(self.library, self.device, self.calbin, contract, index)
+            if isinstance(lane, Failure):
+                raise DeviceFailed(lane.stage, lane.known if lane.code else None, lane.text)
+            self._lanes[kind] = lane
+            self._open.append(lane)
         return self._lanes[kind]
 
     # -- calls ---------------------------------------------------------------------------------------------------------
@@ -194,9 +152,11 @@ class Straight:
         lane = self.lane(kind)
         self._apply(sequence, past + count)
         self.in_doubt = True
-        lane.prepare(sequence, values, past)
-        lane.run()
-        lane.read(count, self.logits)
+        positions = np.arange(past, past + count, dtype=np.int32)
+        check(program(lane, Inputs(lane.contract, sequence, past, count, values.reshape(-1), positions)))
+        run(lane)
+        check(lane.read(count, self.logits))
+        check(lane.undo())
         self.in_doubt = False
         self.lengths[sequence] = past + count
         return self.logits
@@ -212,17 +172,24 @@ class Straight:
 
         Raises DeviceFailed, once all is released that can be, with the first code that was not success.
         """
-        codes = [("reset", self.device.reset())] if self.in_doubt else []
-        codes += [(f"release {type(handle).__name__}", handle.release()) for handle in reversed(self._open)]
+        library = self.library
+        failures = [failed("reset", self.device.reset(), library)] if self.in_doubt else []
+        failures += [released(held, library) for held in reversed(self._open)]
         self._lanes, self._open, self.in_doubt = {}, [], False
-        for stage, code in codes:
-            check(stage, code, self.library)
+        check(first_failure(failures))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *failure: object) -> None:
         self.close()
+
+
+def released(held: Handle | Lane, library: Library) -> Failure | None:
+    """What came of the release."""
+    if isinstance(held, Lane):
+        return held.release()
+    return failed(f"release {type(held).__name__}", held.release(), library)
 
 
 def refuse_impossible(contract: SubmodelContract, past: int, values: NDArray[Any]) -> None:
