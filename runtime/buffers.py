@@ -203,10 +203,8 @@ class BufferPool:
 
     def retire(self) -> Failure | None:
         """Ends the generation (§5.1-8): free slots are released, all others are in quarantine from now on. The first
-        release that failed; such a slot is kept in quarantine too."""
+        release that failed; such a slot is kept in quarantine too. Again is harmless."""
         with self._lock:
-            if self._phase == "retired":
-                raise PoolMisused("the pool was retired already")
             self._phase = "retired"
             self._collect()
             for slot in (*self._leased, *self._returning):
@@ -234,8 +232,10 @@ class BufferPool:
     def give_back(self, lease: BufferLease) -> Failure | None:
         """Undoes every slice, and checks that nothing is left sliced (FI15). The slot is free before this returns None,
         and in quarantine if it returns a failure. The lease is gone."""
+        if lease._pool is not self:
+            return lease._pool.give_back(lease)
         with self._lock:
-            slot = self._of(lease)
+            slot = lease.slot
             if slot in self._quarantined:  # its generation has ended: its handles are used no more
                 lease._end()
                 return Failure("give back", text=f"slot {slot.number} is in quarantine: its generation has ended")
@@ -265,10 +265,10 @@ class BufferPool:
             return None
 
     def quarantine(self, lease: BufferLease) -> None:
-        """At any time, also while another thread gives it back or after `retire`. The lease is gone."""
-        with self._lock:
-            slot = self._of(lease)
-            self._put_away(slot)
+        """At any time, also while another thread gives it back, and after `retire`: the pool of a newer generation hands
+        it to the lease's own. The lease is gone."""
+        with lease._pool._lock:
+            lease._pool._put_away(lease.slot)
             lease._end()
 
     # -- quarantine ----------------------------------------------------------------------------------------------------
@@ -317,12 +317,6 @@ class BufferPool:
         with self._lock:
             if self._phase != phase:
                 raise PoolMisused(f"{what}: the pool is {self._phase}; it must be {phase}")
-
-    def _of(self, lease: BufferLease) -> BufferSlot:
-        if lease._pool is not self:
-            raise PoolMisused(f"{lease} is of another pool, of generation {lease._pool.generation.generation_id}")
-        self._collect()
-        return lease.slot
 
     def _moved(self, lease: BufferLease) -> BufferLease:
         with self._lock:

@@ -21,7 +21,7 @@ from machines.errors import Code
 from runtime.calrt import BufStatus, Handle, Library
 from runtime.lane import HOST_TYPES, Lane, first_failure, make_lane, nothing
 from runtime.manifest import CalTaskKind, Manifest, SubmodelContract, verify
-from runtime.prepare import Inputs, program
+from runtime.prepare import program
 from runtime.status import Failure, failed
 
 __all__ = ["DeviceFailed", "Refused", "Straight"]
@@ -152,8 +152,7 @@ class Straight:
         lane = self.lane(kind)
         self._apply(sequence, past + count)
         self.in_doubt = True
-        positions = np.arange(past, past + count, dtype=np.int32)
-        check(program(lane, Inputs(lane.contract, sequence, past, count, values.reshape(-1), positions)))
+        check(program(lane, sequence, values, past))
         run(lane)
         check(lane.read(count, self.logits))
         check(lane.undo())
