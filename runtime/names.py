@@ -99,7 +99,7 @@ def _characters(text: str) -> str:
 def shown(value: Any) -> str:
     """A value as JSON spells it, on one line, in ASCII so that look-alikes can be told apart, and not too long."""
     try:
-        text = json.dumps(value)
+        text = json.dumps(value, default=str)
     except RecursionError:
         return "something nested deeply"
     return text if len(text) <= SHOWN_CHARACTERS_MAX else f"{text[:SHOWN_CHARACTERS_MAX]}... ({len(text)} characters)"

@@ -12,7 +12,7 @@ import enum
 import json
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
@@ -24,7 +24,7 @@ from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, overrid
 
 from runtime.names import hint, listed, shown
 
-__all__ = ["U32", "U64", "JsonError", "Number", "dumps", "load", "read_limited", "type_name"]
+__all__ = ["U32", "U64", "Choice", "JsonError", "Number", "dumps", "load", "read_limited", "structure", "type_name"]
 
 T = TypeVar("T")
 FILE_BYTES_MAX = 1 << 20
@@ -49,6 +49,13 @@ class Number:
     name: str
 
 
+@frozen
+class Choice:
+    """The texts that a field takes."""
+
+    names: tuple[str, ...]
+
+
 U32 = Annotated[int, Number(1, 2**32 - 1, "uint32")]
 U64 = Annotated[int, Number(1, 2**64 - 1, "uint64")]
 
@@ -71,13 +78,20 @@ class Digits(str):
 # -- reading ---------------------------------------------------------------------------------------------------------
 def load(path: Path, cls: type[T]) -> T:
     """The file as an instance of `cls`, an attrs class. Raises JsonError with everything that is wrong."""
-    value = _parse(read_limited(path, FILE_BYTES_MAX))
+    loaded: T = structure(_parse(read_limited(path, FILE_BYTES_MAX)), cls)
+    return loaded
+
+
+def structure(value: Any, tp: Any, where: str = "") -> Any:
+    """What was read as an instance of `tp`; its objects are `Object`s. where: the key that had it, "" for the file.
+
+    Raises JsonError with everything that is wrong."""
     try:
-        return _CONVERTER.structure(value, cls)
+        return _CONVERTER.structure(value, tp)
     except BaseValidationError as e:
-        raise JsonError(_findings(e, "")) from None
+        raise JsonError(_findings(e, where)) from None
     except ValueError as e:
-        raise JsonError([f"the file {e}"]) from None
+        raise JsonError([f"{where or 'the file'} {e}"]) from None
 
 
 def check_regular(path: Path) -> None:
@@ -136,7 +150,8 @@ def dumps(value: Any) -> str:
 def type_name(tp: Any) -> str:
     """A field's type as JSON and the specification call it."""
     if get_origin(tp) is Annotated:
-        return str(_number(tp).name)
+        limits = get_args(tp)[1]
+        return limits.name if isinstance(limits, Number) else " | ".join(f'"{n}"' for n in limits.names)
     if get_origin(tp) is tuple:
         return f"list of {type_name(get_args(tp)[0])}"
     if attrs.has(tp):
@@ -144,12 +159,6 @@ def type_name(tp: Any) -> str:
     if issubclass(tp, enum.Enum):
         return " | ".join(f'"{m.name}"' for m in tp)
     return {str: "string", bool: "true | false"}[tp]
-
-
-def _number(tp: Any) -> Number:
-    limits = get_args(tp)[1]
-    assert isinstance(limits, Number)
-    return limits
 
 
 def _is(found: Any, expected: str) -> ValueError:
@@ -169,17 +178,24 @@ def _take_bool(value: Any, _: Any) -> bool:
     return value
 
 
-def _take_number(value: Any, tp: Any) -> int:
-    limits = _number(tp)
+def _take_limited(value: Any, tp: Any) -> Any:
+    limits = get_args(tp)[1]
+    return _take_number(value, limits) if isinstance(limits, Number) else _take_choice(value, limits.names)
+
+
+def _take_number(value: Any, limits: Number) -> int:
     if type(value) is not int or not limits.lo <= value <= limits.hi:
         raise _is(value, f"a whole number from {limits.lo} to {limits.hi}")
     return value
 
 
 def _take_member(value: Any, tp: type[enum.Enum]) -> enum.Enum:
-    names = [m.name for m in tp]
+    return tp[_take_choice(value, [m.name for m in tp])]
+
+
+def _take_choice(value: Any, names: Sequence[str]) -> str:
     if type(value) is str and value in names:
-        return tp[value]
+        return value
     raise _is(value, f"one of {listed(names)}{hint(value, names)}")
 
 
@@ -223,7 +239,7 @@ def _converter() -> Converter:
     c = Converter(forbid_extra_keys=True, detailed_validation=True)
     c.register_structure_hook(str, _take_text)
     c.register_structure_hook(bool, _take_bool)
-    c.register_structure_hook_func(lambda t: _is_made_of(t, Annotated), _take_number)
+    c.register_structure_hook_func(lambda t: _is_made_of(t, Annotated), _take_limited)
     for base in (enum.Enum, enum.IntEnum):  # cattrs looks at the bases first, and takes an IntEnum for an int
         c.register_structure_hook(base, _take_member)
         c.register_unstructure_hook(base, lambda member: member.name)
@@ -262,6 +278,8 @@ def _say(error: BaseException, where: str) -> Iterator[str]:
         for key in sorted(error.extra_fields):
             yield f"{subject} has the unknown key {shown(key)}; expected {listed(known)}{hint(key, known)}"
     elif isinstance(error, KeyError):
-        yield f"{subject} is missing; expected it to be there (nothing has a default)"
+        yield f"{subject} is missing; expected it to be there (it has no default)"
+    elif isinstance(error, JsonError):  # an object that judges itself
+        yield from error.findings
     else:
         yield f"{subject} {error}"
