@@ -265,8 +265,8 @@ class BufferPool:
             return None
 
     def quarantine(self, lease: BufferLease) -> None:
-        """At any time, also while another thread gives it back, and after `retire`: the pool of a newer generation hands
-        it to the lease's own. The lease is gone."""
+        """At any time, also while another thread gives it back, and after `retire`: the pool of a newer generation puts
+        it into quarantine in its own. The lease is gone."""
         with lease._pool._lock:
             lease._pool._put_away(lease.slot)
             lease._end()
