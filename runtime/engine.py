@@ -110,14 +110,14 @@ class _Concern:
 class Engine:
     """A program's state, and the only one who changes it. Thread-safe.
 
-    timers: for rules of the clock, how long after its guard became true a rule is due (us), given the element; None:
-    never. now_us: the monotonic clock.
+    timers: for rules of the clock, how long after its guard became true a rule is due (us), given the shared record and
+    the element; None: never. now_us: the monotonic clock.
     """
 
     def __init__(
         self,
         program: Program,
-        timers: Mapping[str, Callable[[Any], int | None]],
+        timers: Mapping[str, Callable[[Any, Any], int | None]],
         now_us: Callable[[], int] = lambda: time.monotonic_ns() // 1000,
         journal: Journal | None = None,
     ) -> None:
@@ -125,6 +125,7 @@ class Engine:
         self.now_us = now_us
         self.journal = journal or Journal()
         self.on_arm: Callable[[], None] = lambda: None  # the driver of time is told of an earlier deadline
+        self.on_step: Callable[[CompiledRule, Any], None] | None = None  # after each step, before anybody is woken
         self._s = program.shared()
         self._mu = threading.Lock()
         self._owner = 0
@@ -184,21 +185,19 @@ class Engine:
     # -- firing -------------------------------------------------------------------------------------------------------
     def fire(self, rules: Iterable[CompiledRule], element: Any = None, observed: str = "") -> CompiledRule | None:
         """Fire the first of `rules` that is enabled, now; None where none is."""
-        granted: list[Waiter] = []
         with self:
             for rule in rules:
                 if rule.fire(self._s, element):
-                    self._settle(rule, element, observed, granted)
+                    steps, granted = self._settle(rule, element, observed)
                     break
             else:
                 return None
-        self._hand_over(granted)
+        self._finish(steps, granted)
         return rule
 
     def take(self, rules: tuple[CompiledRule, ...], element: Any, waiter: Waiter) -> Fired | None:
         """Fire the first of `rules` that is enabled (about `element`; None: about anything). None: parked in `waiter`,
         whose token comes when it has been fired on its behalf, or when it was sent away."""
-        granted: list[Waiter] = []
         with self:
             if self._stopped:
                 waiter.result = None
@@ -208,8 +207,8 @@ class Engine:
             if fired is None:
                 self._park(rules, element, waiter)
                 return None
-            self._settle(fired.rule, fired.element, "", granted)
-        self._hand_over(granted)
+            steps, granted = self._settle(fired.rule, fired.element, "")
+        self._finish(steps, granted)
         return fired
 
     def send_away(self, waiter: Waiter) -> bool:
@@ -230,10 +229,13 @@ class Engine:
             for waiter in waiters:
                 self._unpark(waiter)
                 waiter.result = None
-        self._hand_over(waiters)
+        self._finish([], waiters)
 
-    @staticmethod
-    def _hand_over(granted: list[Waiter]) -> None:
+    def _finish(self, steps: list[Fired], granted: list[Waiter]) -> None:
+        """Outside the monitor: first what belongs to the steps, then the tokens, so that who wakes finds all done."""
+        if self.on_step is not None:
+            for step in steps:
+                self.on_step(step.rule, step.element)
         for waiter in granted:
             waiter.token.release()
 
@@ -262,11 +264,13 @@ class Engine:
         for rule in waiter.rules:
             del self._waiting[rule][waiter]
 
-    def _settle(self, rule: CompiledRule, element: Any, observed: str, granted: list[Waiter]) -> None:
-        """Journal the step, set timers, and go on for everybody whom it enables; their steps are settled likewise."""
-        steps = [(rule, element, observed)]
-        while steps:
-            rule, element, observed = steps.pop()
+    def _settle(self, rule: CompiledRule, element: Any, observed: str) -> tuple[list[Fired], list[Waiter]]:
+        """Journal the step, set timers, and go on for everybody whom it enables; their steps are settled likewise.
+
+        The steps that were taken, in their order, and the waiters that have been served."""
+        steps, granted = [Fired(rule, element)], []
+        for step in steps:
+            rule, element = step.rule, step.element
             self.journal.add(self.now_us(), rule.id, getattr(element, "tag", None), observed)
             self._set_timers(rule, element)
             for concern in self._concerns(rule):
@@ -278,7 +282,9 @@ class Engine:
                         self._unpark(waiter)
                         waiter.result = fired
                         granted.append(waiter)
-                        steps.append((fired.rule, fired.element, ""))
+                        steps.append(fired)
+            observed = ""
+        return steps, granted
 
     def _for(self, waiter: Waiter, concern: _Concern, element: Any) -> Fired | None:
         """Fire the concerned rule for a waiter, if it is enabled for it now."""
@@ -319,7 +325,7 @@ class Engine:
         if key in self._armed and (again or not holds):
             self._disarm(key)
         if holds and key not in self._armed:
-            after = self._timers[clock](element)
+            after = self._timers[clock](self._s, element)
             if after is None:
                 return
             timer = _Timer(clock, element, self.now_us() + after)

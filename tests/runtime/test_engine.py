@@ -77,7 +77,7 @@ class Bench:
     def __init__(self, units: int = 1, users: int = 4, **timers: int) -> None:
         self.clock = Clock()
         self.program = Program(BOOK, {"units": units})
-        after = {name.replace("_", "."): lambda _, us=us: us for name, us in timers.items()}
+        after = {name.replace("_", "."): lambda s, e, us=us: us for name, us in timers.items()}
         self.engine = Engine(self.program, after, now_us=self.clock)
         self.users = [self.engine.add("user", f"u{i}") for i in range(users)]
 

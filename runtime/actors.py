@@ -1,0 +1,124 @@
+"""The actors: one generator for all of them, and the thread that drives it.
+
+Theory. What an actor may do is data: the rules that it takes. So they all have the same life: take a rule (waiting
+until one is enabled), and if it begins a call, make the call, hand what came back to the rulebook, and go on until no
+call is begun. A generator yields what it wants and holds nothing but its last results; who drives it decides how:
+`drive` blocks a thread, a scheduler under test chooses an order. So what is explored is the code that runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from typing import Any
+
+from attrs import define, field, frozen
+
+from machines.rulebook import Effect
+from runtime.compiled import CompiledRule, Program
+from runtime.engine import Engine, Fired, Waiter
+
+__all__ = ["Actor", "Call", "Calls", "Outcomes", "Report", "Take", "actor", "drive"]
+
+
+@frozen
+class Take:
+    """Wait until one of `rules` is enabled (about `element`; None: about anything); it is fired. Answer: Fired, or None
+    when the actor is sent away."""
+
+    rules: tuple[CompiledRule, ...]
+    element: Any
+
+
+@frozen
+class Call:
+    """Make a call into CalRT, holding nothing. Answer: the class that was observed."""
+
+    effect: Effect
+    element: Any
+
+
+@frozen
+class Report:
+    """What a call brought back. Answer: the outcome rule that was fired."""
+
+    effect: Effect
+    element: Any
+    observed: str
+
+
+Actor = Generator[Take | Call | Report, Any, CompiledRule | None]
+Calls = Mapping[str, Callable[[Any], str]]
+"""Per effect the function that makes the call for an element and says what was observed."""
+
+
+def actor(takes: tuple[CompiledRule, ...], element: Any = None, until: frozenset[str] | None = None) -> Actor:
+    """Serve `takes` until sent away. until: also end, with its last rule, when a chain ends in none of these."""
+    while True:
+        fired: Fired | None = yield Take(takes, element)
+        if fired is None:
+            return None
+        rule = fired.rule
+        while rule.rule.begins is not None:
+            observed = yield Call(rule.rule.begins, fired.element)
+            rule = yield Report(rule.rule.begins, fired.element, observed)
+        if until is not None and rule.id not in until:
+            return rule
+
+
+class Outcomes:
+    """Which outcome rules take which class of which call."""
+
+    def __init__(self, program: Program) -> None:
+        self._rules: dict[tuple[str, str], tuple[CompiledRule, ...]] = {}
+        for rule in program.rules.values():
+            if rule.rule.outcome:
+                effect, classes = rule.rule.outcome
+                for observed in classes:
+                    key = (effect.name, observed)
+                    self._rules[key] = (*self._rules.get(key, ()), rule)
+
+    def of(self, effect: Effect, observed: str) -> tuple[CompiledRule, ...]:
+        """Raises KeyError for a class that the rulebook does not declare."""
+        return self._rules[effect.name, observed]
+
+
+@define(eq=False)
+class Progress:
+    """What an actor last did, and when: for health."""
+
+    name: str
+    doing: str = "starting"
+    since_us: int = 0
+    waiter: Waiter = field(factory=Waiter)
+
+
+class Unreceived(RuntimeError):
+    """No rule took what a call brought back: proved impossible by the checker (receptive)."""
+
+
+def drive(engine: Engine, outcomes: Outcomes, calls: Calls, who: Actor, progress: Progress) -> CompiledRule | None:
+    """Drive an actor on this thread until it ends; its last rule."""
+    answer: Any = None
+    while True:
+        try:
+            wish = who.send(answer)
+        except StopIteration as end:
+            rule: CompiledRule | None = end.value
+            return rule
+        progress.since_us = engine.now_us()
+        match wish:
+            case Take(rules, element):
+                progress.doing = "waiting"
+                answer = engine.take(rules, element, progress.waiter)
+                if answer is None:
+                    progress.waiter.token.acquire()
+                    answer = progress.waiter.result
+            case Call(effect, element):
+                progress.doing = effect.name
+                engine.must_be_outside()
+                answer = calls[effect.name](element)
+            case Report(effect, element, observed):
+                progress.doing = f"reporting {effect.name}"
+                answer = engine.fire(outcomes.of(effect, observed), element, observed)
+                if answer is None:
+                    raise Unreceived(f"no rule took {effect.name} = {observed}")

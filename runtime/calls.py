@@ -1,0 +1,334 @@
+"""What each call of the protocol does: one method per effect of `machines.protocol.effects`.
+
+Theory. A rule begins a call and another takes what it brought back. In between, here, the work is done with no lock of
+ours held: CalRT is called, every code is looked at, the raw code is kept in the job's failure, and only its class is
+reported (`machines.errors.observed`). Nothing here asks in which state anything is. Order matters at two places: a slot
+is back in the pool before `undo` reports ok, because that report lets another job take it; and lengths change before
+`commit` reports.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from attrs import define, field
+
+from machines.errors import classify, observed
+from machines.protocol.effects import EFFECTS
+from runtime.buffers import BufferPool
+from runtime.calrt import BufStatus, Calbin, Device, Library
+from runtime.config import Config
+from runtime.job import InferenceRequest, JobContext
+from runtime.kv import KvCoordinator, KvSize
+from runtime.lane import Lane
+from runtime.manifest import CalTaskKind, Manifest, ManifestError, ModelGeneration, load_manifest, verify
+from runtime.prepare import outcome, program
+from runtime.status import Failure, failed, now_us
+
+__all__ = ["DeviceCalls", "ExecutorError"]
+
+log = logging.getLogger("calexec")
+
+
+GOLDEN_PROMPT = tuple(b"The quick brown fox jumps over the lazy dog.")
+GOLDEN_DECODES = 4
+GOLDEN_SEQUENCE = -1  # of nobody else: a host's are not negative
+
+
+class ExecutorError(RuntimeError):
+    """The executor could not be started."""
+
+
+@define(eq=False)
+class DeviceCalls:
+    """The executor's one device with everything of the present generation, and the calls made on it.
+
+    kv, pool: None until the first generation is configured. generation_id counts the generations that were begun.
+    """
+
+    library: Library
+    device: Device
+    manifest: Manifest
+    config: Config
+    generation_id: int = 1
+    model: ModelGeneration | None = None
+    calbin: Calbin | None = None
+    kv: KvCoordinator | None = None
+    pool: BufferPool | None = None
+    golden_digest: str = ""
+    rung: Callable[[], int] = lambda: 0
+    _ended: list[Any] = field(factory=list)  # handles of ended generations: alive, and never used again
+    _kv_ids: dict[int, int] = field(factory=dict)
+    _next_kv_id: Iterator[int] = field(factory=lambda: itertools.count(1))
+
+    @staticmethod
+    def open(config: Config) -> DeviceCalls:
+        """The library, the manifest and the device. Nothing is configured. Raises NativeMissing, ManifestError or
+        ExecutorError; then nothing is left open."""
+        library = Library.load(config.library or None)
+        manifest = load_manifest(Path(config.manifest))
+        code, calbin = library.calbin(manifest.calbin_path)
+        if calbin is None:
+            raise ExecutorError(f"{manifest.calbin_path}: {failed('load the calbin', code, library)}")
+        with calbin:
+            _verified(calbin, manifest, 1)
+        code, device = library.device(config.device)
+        if device is None:
+            raise ExecutorError(f"device {config.device} does not open: {failed('open', code, library)}")
+        return DeviceCalls(library, device, manifest, config)
+
+    def table(self) -> Mapping[str, Callable[[Any], str]]:
+        """Per effect its call, for an element whose `tag` is the job's context, or the sequence's id."""
+        return {effect.name: getattr(self, effect.name) for effect in EFFECTS}
+
+    # -- a job -------------------------------------------------------------------------------------------------------
+    def impossible(self, request: InferenceRequest) -> str | None:
+        """Why the request can never be served, whatever is freed (F29)."""
+        return self._kv().impossible(request.past_len + len(request.values))
+
+    def reserve(self, job: Any) -> str:
+        """canAllocate, then one Apply (§7)."""
+        context: JobContext = job.tag
+        context.generation_id = self.generation_id
+        seq_id = context.request.seq_id
+        if context.request.past_len == 0:  # a sequence that begins has an id that was never used
+            self._kv_ids[seq_id] = next(self._next_kv_id)
+        context.kv_id = self._kv_ids[seq_id]
+        granted, failure = self._kv().reserve(context.kv_id, context.target_len)
+        context.fails(failure)
+        return "ok" if granted else "refused"
+
+    def unreserve(self, job: Any) -> str:
+        context: JobContext = job.tag
+        failure = self._kv().unreserve(context.kv_id, context.request.past_len)
+        return "failed" if context.fails(failure) else "ok"
+
+    def prepare(self, job: Any) -> str:
+        """Take a slot, copy in, bind, slice, CSRs (§6.3)."""
+        context: JobContext = job.tag
+        request = context.request
+        context.timings.reach("admitted")
+        context.lease = self._pool().lease()
+        if mismatch := self._kv().mismatch(context.kv_id, request.past_len):
+            context.fails(Failure("past_len", 0, mismatch))
+            return "request"
+        began_us = now_us()
+        failure = program(context.lease.lane(request.task), context.kv_id, request.values, request.past_len)
+        context.timings.h2d_ms = (now_us() - began_us) / 1000
+        if failure:
+            context.fails(failure)
+        else:
+            context.timings.reach("queued")
+        return outcome(failure)
+
+    def infer(self, job: Any) -> str:
+        context: JobContext = job.tag
+        code = self._lane(context).infer()
+        context.fails(failed("infer", code, self.library))
+        if code == 0:
+            context.timings.reach("submitted")
+        return observed("infer", code)
+
+    def wait(self, job: Any) -> str:
+        """Wait() and GetStatus(), judged together (§6.5): success is both."""
+        context: JobContext = job.tag
+        lane = self._lane(context)
+        code, stamps = lane.output.wait()
+        context.timings.device_wait_ms = (stamps.end_ns - stamps.begin_ns) / 1e6
+        if code:
+            context.fails(failed("Wait", code, self.library))
+            return observed("wait", code)
+        status_code, status = lane.output.get_status()
+        if status_code:
+            context.fails(failed("GetStatus", status_code, self.library))
+            return "error"
+        if status == BufStatus.DONE:
+            context.timings.reach("completed")
+            return "ok"
+        context.fails(Failure("GetStatus", 0, f"Wait() succeeded, but the status is {status!r}"))
+        return "exception" if status == BufStatus.DONE_CCU_EXCEPTION else "error"
+
+    def convert(self, job: Any) -> str:
+        """Size, finite check, BF16 to FP32 into the job's own memory (§10.1)."""
+        context: JobContext = job.tag
+        lane = self._lane(context)
+        began_us = now_us()
+        failure = lane.read(len(context.request.values), context.logits)
+        context.timings.postprocess_ms = (now_us() - began_us) / 1000
+        return "invalid" if context.fails(failure) else "valid"
+
+    def commit(self, job: Any) -> str:
+        context: JobContext = job.tag
+        failure = self._kv().commit(context.kv_id, context.target_len)
+        return "failed" if context.fails(failure) else "ok"
+
+    def undo(self, job: Any) -> str:
+        """Slices undone and checked; the slot is in the pool again before this says ok (FI15)."""
+        context: JobContext = job.tag
+        assert context.lease is not None
+        failure = self._pool().give_back(context.lease)
+        context.lease = None
+        return "failed" if context.fails(failure) else "ok"
+
+    # -- a sequence --------------------------------------------------------------------------------------------------
+    def remove(self, sequence: Any) -> str:
+        failure = self._kv().remove(self._kv_ids[sequence.tag])
+        if failure:
+            log.warning("sequence %s: remove: %s", sequence.tag, failure)
+        return "failed" if failure else "ok"
+
+    # -- the device --------------------------------------------------------------------------------------------------
+    def reset(self, nothing: Any) -> str:
+        """The present rung of the ladder (§9.2)."""
+        name = self.config.rungs[min(self.rung(), len(self.config.rungs) - 1)]
+        code = int(getattr(self.device, name)())
+        log.warning("generation %d: %s returned %s", self.generation_id, name, classify(code).name)
+        return "failed" if code else "ok"
+
+    def configure(self, nothing: Any) -> str:
+        """A new Calbin, KvManager and pool; nothing of the generation before is used again (§5.1-8)."""
+        try:
+            failure = self._configure()
+        except ManifestError as error:
+            log.error("configure: %s", error)
+            return "artifact"
+        if failure is None:
+            return "ok"
+        log.error("generation %d: %s", self.generation_id, failure)
+        kind = observed("infer", failure.code) if failure.code else "failed"
+        return "artifact" if kind in ("artifact", "request") else "failed"
+
+    def _configure(self) -> Failure | None:
+        if self.calbin is not None:  # a device that was drained and not reset is configured still
+            self.device.reset_configuration()
+        code, calbin = self.library.calbin(self.manifest.calbin_path)
+        if calbin is None:
+            return failed("load the calbin", code, self.library)
+        model = _verified(calbin, self.manifest, self.generation_id)
+        if failure := failed("configure", self.device.configure(calbin), self.library):
+            return failure
+        code, manager = self.device.kv()
+        if manager is None:
+            return failed("create the KvManager", code, self.library)
+        size = KvSize.of(manager)
+        if isinstance(size, Failure):
+            return size
+        pool = BufferPool(self.library, self.device, calbin, model, self.config.slots + 1)  # one for golden runs
+        if failure := pool.build():
+            return failure
+        self._ended += [self.calbin, self.kv, self.pool]
+        self.model, self.calbin, self.pool = model, calbin, pool
+        max_seq = next(iter(model.submodels.values())).max_seq
+        self.kv = KvCoordinator(manager, size, max_seq, self.config.sequences_max)
+        return None
+
+    def golden(self, nothing: Any) -> str:
+        """A fixed prefill and greedy decodes, compared by digest with what this model said before (§9.2)."""
+        digest = hashlib.sha256()
+        who = f"generation {self.generation_id}: golden run"
+        if failure := self._golden_run(digest):
+            log.error("%s: %s", who, failure)
+            return "failed"
+        said = digest.hexdigest()
+        if not self.golden_digest:
+            self.golden_digest = said
+            log.warning("%s: digest %s; there is none to compare it with", who, said)
+        if said != self.golden_digest:
+            log.error("%s: digest %s; it should be %s", who, said, self.golden_digest)
+            return "failed"
+        log.info("%s passed", who)
+        return "passed"
+
+    def _golden_run(self, digest: Any) -> Failure | None:
+        kv, kv_id = self._kv(), next(self._next_kv_id)
+        tokens, past = np.array(GOLDEN_PROMPT, np.int32), 0
+        for _ in range(1 + GOLDEN_DECODES):
+            granted, failure = kv.reserve(kv_id, past + len(tokens))
+            if not granted:
+                return failure or Failure("golden", 0, "no KV for the golden run")
+            logits = self._one_by_one(kv_id, tokens, past)
+            if isinstance(logits, Failure):
+                return logits
+            if failure := kv.commit(kv_id, past + len(tokens)):
+                return failure
+            digest.update(logits.tobytes())
+            past, tokens = past + len(tokens), np.array([logits.argmax()], np.int32)
+        return kv.remove(kv_id)
+
+    def _one_by_one(self, kv_id: int, tokens: Any, past: int) -> Failure | np.ndarray[Any, np.dtype[np.float32]]:
+        """One call from the first step to the last on this thread; its slot is kept when it fails on the way."""
+        lease = self._pool().lease()
+        lane = lease.lane(CalTaskKind.Decode if past else CalTaskKind.PrefillIds)
+        logits = np.empty(lane.contract.vocabulary, np.float32)
+        failure = program(lane, kv_id, tokens, past) or failed("infer", lane.infer(), self.library) or _done(lane)
+        failure = failure or lane.read(len(tokens), logits)
+        if failure:
+            self._pool().quarantine(lease)
+            return failure
+        return self._pool().give_back(lease) or logits
+
+    def end_generation(self) -> None:
+        """What belongs to the generation that ends is kept, and never used again."""
+        self.generation_id += 1
+        for part in (self.pool, self.kv):
+            if part is not None:
+                part.retire()
+
+    def quarantine(self, context: JobContext) -> None:
+        """The job's slot, and what is known of its sequence, are in doubt."""
+        if context.lease is not None and context.lease.live:
+            self._pool().quarantine(context.lease)
+        if self.kv is not None:
+            self.kv.mark_unknown(context.kv_id)
+
+    def close(self) -> bool:
+        """Give everything back. False: something could not be released; it lives on."""
+        parts = [self.pool, *(p for p in self._ended if isinstance(p, BufferPool))]
+        for pool in parts:
+            if pool is not None:
+                pool.retire()
+        managers = [kv.kv for kv in (self.kv, *self._ended) if isinstance(kv, KvCoordinator)]
+        calbins = [c for c in (self.calbin, *self._ended) if isinstance(c, Calbin)]
+        codes = [handle.release() for handle in (*managers, self.device, *calbins)]
+        return not any(codes)
+
+    # -- what there is -----------------------------------------------------------------------------------------------
+    def _kv(self) -> KvCoordinator:
+        assert self.kv is not None
+        return self.kv
+
+    def _pool(self) -> BufferPool:
+        assert self.pool is not None
+        return self.pool
+
+    def _calbin(self) -> Calbin:
+        assert self.calbin is not None
+        return self.calbin
+
+    @staticmethod
+    def _lane(context: JobContext) -> Lane:
+        assert context.lease is not None
+        return context.lease.lane(context.request.task)
+
+
+def _verified(calbin: Calbin, manifest: Manifest, generation_id: int) -> ModelGeneration:
+    """Raises ManifestError (§10.2)."""
+    _, models = calbin.models()
+    return verify(manifest, manifest.calbin_path, models, calbin.library.version()[1], generation_id)
+
+
+def _done(lane: Lane) -> Failure | None:
+    """Wait() and GetStatus() of a golden run."""
+    code, _ = lane.output.wait()
+    if failure := failed("Wait", code, lane.library):
+        return failure
+    code, status = lane.output.get_status()
+    if failure := failed("GetStatus", code, lane.library):
+        return failure
+    return None if status == BufStatus.DONE else Failure("GetStatus", 0, f"the status is {status!r}")

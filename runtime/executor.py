@@ -1,0 +1,351 @@
+"""DeviceExecutor (§5, §6): one device, one rulebook, and the threads that fire its rules.
+
+Theory. What may happen is decided by rules in the engine; what a call does is in `calls`; here is who does what. Each
+actor of the protocol has its threads (`CAST`), and they all run the same generator. A client's own thread takes its
+job through admission (§6.2) and returns with a handle. Then the submitter calls `infer()`, a wait agent takes the job
+to its end, and whoever makes the step that claims the answer resolves the handle. Time is one more thread, which fires
+the clock's rules when their timers are due.
+
+Wait agents: as many as may be stuck in a `Wait()` that never returns, besides those that jobs need; so nobody has to be
+replaced when one is abandoned.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from attrs import evolve, frozen
+
+from machines.answer import AnswerState
+from machines.protocol import RULEBOOK
+from machines.protocol.host import ENDED, READY, SETTLED
+from machines.protocol.variables import LifecycleCall
+from machines.rulebook import Rule
+from runtime.actors import Outcomes, Progress, actor, drive
+from runtime.calls import DeviceCalls
+from runtime.compiled import CompiledRule, Program, Rejected
+from runtime.config import Config
+from runtime.engine import Engine, Waiter
+from runtime.job import InferenceRequest, InferenceResult, JobContext, JobHandle
+from runtime.prepare import RequestRefused, check
+from runtime.status import Status, StatusKind, now_us
+
+__all__ = ["DeviceExecutor", "Refused"]
+
+log = logging.getLogger("calexec")
+
+
+class Refused(RuntimeError):
+    """A request was not accepted; the device was not touched. `status` says why."""
+
+    def __init__(self, status: Status) -> None:
+        self.status = status
+        super().__init__(str(status))
+
+
+@frozen
+class Part:
+    """Threads of one actor: which rules they take, and how many there are."""
+
+    name: str
+    takes: Callable[[Rule], bool]
+    threads: Callable[[Config], int] = lambda config: 1
+
+
+# Who takes what (machines/protocol/actors.py). The janitor makes no call, so that it can never be stuck in one.
+CAST = (
+    Part("submitter", lambda r: r.actor.name == "submitter" and _begins(r, "infer")),
+    Part("unwinder", lambda r: r.actor.name == "submitter" and not _begins(r, "infer")),
+    Part("completion", lambda r: r.actor.name == "completion", lambda c: c.inflight + c.abandoned_max + 1),
+    Part("janitor", lambda r: r.actor.name == "lifecycle" and bool(r.over)),
+    Part("lifecycle", lambda r: r.actor.name == "lifecycle" and not r.over),
+)
+AGAIN = frozenset({"admission.reserve.ok", "admission.reserve.refused.prefill", "admission.reserve.refused.extend"})
+ANSWERS = {
+    AnswerState.Ok: StatusKind.OK,
+    AnswerState.Cancelled: StatusKind.CANCELLED,
+    AnswerState.DeadlineExceeded: StatusKind.DEADLINE_EXCEEDED,
+    AnswerState.Error: None,
+}
+LATEST_S = 5.0  # for threads to end and handles to be resolved, once the protocol has ended
+
+
+def _begins(rule: Rule, effect: str) -> bool:
+    return rule.begins is not None and rule.begins.name == effect
+
+
+class DeviceExecutor:
+    """The executor of one device (§5.1-1). Thread-safe. A context manager, which closes it."""
+
+    def __init__(self, config: Config) -> None:
+        """Load, verify, open, start. Raises NativeMissing, ManifestError or ExecutorError; then nothing is left behind.
+
+        It is not Ready yet: `wait_ready` waits for the first golden run."""
+        self.config = config
+        self.calls = DeviceCalls.open(config)
+        self.program = Program(RULEBOOK, config.parameters())
+        self.engine = Engine(self.program, timers(config))
+        self.engine.on_step = self._after
+        self.engine.on_arm = self._wake_clock
+        self.calls.rung = lambda: int(self.engine.read(lambda s: s.rung))
+        self.progress: list[Progress] = []
+        self._outcomes, self._table = Outcomes(self.program), self.calls.table()
+        self._settled, self._ended, self._is_ready = map(self.program.compiled, (SETTLED, ENDED, READY))
+        self._admission = self._takes(lambda r: r.actor.name == "admission")
+        self._forget = (self.program.rules["records.forget"],)
+        self._ends_generation = {r.id for r in self.program.rules.values() if ("any", "old") in r.writes}
+        self._ids = itertools.count(1)
+        self._mu = threading.Lock()  # of what follows
+        self._jobs: dict[Any, JobContext] = {}
+        self._sequences: dict[int, Any] = {}
+        self._clock = threading.Event()
+        self._closing = False
+        self._threads = [self._thread("clock", self._run_clock), *self._cast()]
+        for thread in self._threads:
+            thread.start()
+
+    # -- the host's side ---------------------------------------------------------------------------------------------
+    def wait_ready(self, timeout_s: float) -> bool:
+        """Whether the device became Ready; False also when it Failed."""
+        return self._await(self._settled, timeout_s) and self.ready()
+
+    def ready(self) -> bool:
+        """Whether jobs are served now."""
+        return bool(self.engine.read(lambda s: self._is_ready.guard(s, None)))
+
+    def enqueue(self, request: InferenceRequest) -> JobHandle:
+        """Take a request through admission to the submit queue (§6.2), on the caller's thread.
+
+        Raises Refused where the request can never be served, or none are accepted. Everything later is the handle's.
+        """
+        job = self._arrive(request)
+        handle: JobHandle = job.tag.handle
+        who = actor(self._admission, job, until=AGAIN)
+        drive(self.engine, self._outcomes, self._table, who, Progress("client"))
+        return handle
+
+    def seq_rm(self, seq_id: int) -> Status:
+        """Remove a sequence (§3): its KV is free when this returns OK."""
+        with self._mu:
+            sequence = self._sequences.get(seq_id)
+        if sequence is None:
+            return Status(kind=StatusKind.OK, seq_id=seq_id)
+        rules = self.program.rules
+        try:
+            rule = self.engine.fire((rules["client.remove"], rules["client.discard"]), sequence)
+        except Rejected as rejected:
+            return Status(kind=StatusKind.UNAVAILABLE, stage="seq_rm", text=rejected.status, seq_id=seq_id)
+        if rule is None:
+            return Status(kind=StatusKind.UNAVAILABLE, stage="seq_rm", text="the device is not serving", seq_id=seq_id)
+        if rule.rule.begins is None:
+            return Status(kind=StatusKind.OK, seq_id=seq_id)
+        observed = self._table[rule.rule.begins.name](sequence)
+        self.engine.fire(self._outcomes.of(rule.rule.begins, observed), sequence, observed)
+        if observed == "ok":
+            return Status(kind=StatusKind.OK, seq_id=seq_id)
+        return Status(
+            kind=StatusKind.INTERNAL, stage="seq_rm", text="what the device holds is not known", seq_id=seq_id
+        )
+
+    def close(self) -> bool:
+        """No new jobs; what is queued is answered, what is on the device is waited for, within `close_ms` (FI13).
+
+        Idempotent. True: everything was given back. False: the device Failed; memory that it may still touch stays
+        where it is, and leaving the process is the host's decision."""
+        self.engine.fire((self.program.rules["client.close"],))
+        self._await(self._ended, None)
+        with self._mu:
+            first, self._closing = not self._closing, True
+            left = list(self._jobs.values())
+        for context in left:
+            context.handle.wait_until(now_us() + int(LATEST_S * 1e6))
+        if first:
+            self.engine.stop()
+            self._wake_clock()
+            for thread in self._threads:
+                thread.join(LATEST_S)
+        clean = not self.engine.read(lambda s: s.work + s.waits + s.leftovers) and not any(
+            t.is_alive() for t in self._threads
+        )
+        return self.calls.close() if first and clean else clean
+
+    def __enter__(self) -> DeviceExecutor:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    # -- arriving ----------------------------------------------------------------------------------------------------
+    def _arrive(self, request: InferenceRequest) -> Any:
+        """The job's record, in the admission line. Raises Refused; the device is not touched."""
+        model = self.calls.model
+        if model is None:
+            raise self._refusal(request, StatusKind.UNAVAILABLE, "no model has been configured yet")
+        try:
+            contract = check(request, model)
+        except RequestRefused as refused:
+            raise self._refusal(request, StatusKind.INVALID_ARGUMENT, str(refused)) from None
+        if why := self.calls.impossible(request):
+            raise self._refusal(request, StatusKind.RESOURCE_EXHAUSTED, why)
+        job_id = next(self._ids)
+        handle = JobHandle(job_id, lambda: self._cancel(context))
+        context = JobContext(job_id, request, handle, np.empty(contract.vocabulary, np.float32))
+        with self._mu:
+            if len(self._jobs) >= self.config.jobs_max:
+                raise self._refusal(request, StatusKind.RESOURCE_EXHAUSTED, f"{self.config.jobs_max} jobs, jobs_max")
+            sequence = self._sequence(request)
+            job = self.engine.add("job", context, seq_of=sequence)
+            self._jobs[job] = context
+        context.record = job
+        context.timings.reach("accepted")
+        kind = "client.arrive.extend" if request.past_len else "client.arrive.prefill"
+        if self.engine.fire((self.program.rules[kind],), job) is None:
+            self._remove(job)
+            raise self._refusal(request, StatusKind.UNAVAILABLE, "the executor is closing")
+        return job
+
+    def _sequence(self, request: InferenceRequest) -> Any:
+        """The record of the request's sequence; made when it is first named."""
+        if request.seq_id not in self._sequences:
+            if len(self._sequences) >= self.config.jobs_max + self.config.sequences_max:
+                raise self._refusal(request, StatusKind.RESOURCE_EXHAUSTED, "too many sequences; seq_rm some")
+            self._sequences[request.seq_id] = self.engine.add("seq", request.seq_id)
+        return self._sequences[request.seq_id]
+
+    def _refusal(self, request: InferenceRequest, kind: StatusKind, text: str) -> Refused:
+        status = Status(
+            kind=kind, stage="enqueue", text=text, request_id=request.request_id, seq_id=request.seq_id,
+            generation=self.calls.generation_id,
+        )  # fmt: skip
+        return Refused(status)
+
+    def _cancel(self, context: JobContext) -> bool:
+        return self.engine.fire((self.program.rules["client.cancel"],), context.record) is not None
+
+    # -- after each step, outside the monitor and before anybody is woken ----------------------------------------------
+    def _after(self, rule: CompiledRule, element: Any) -> None:
+        if rule.id in self._ends_generation:
+            self.calls.end_generation()
+            log.warning("generation %d begins (%s)", self.calls.generation_id, rule.id)
+        if rule.sort != "job":
+            return
+        context: JobContext = element.tag
+        if _fires(rule, "slot", "quarantine"):
+            self.calls.quarantine(context)
+        self._answer(rule, element)
+        if rule.rule.begins is None and self.engine.fire(self._forget, element):
+            self._remove(element)
+
+    def _answer(self, rule: CompiledRule, job: Any) -> None:
+        """Resolve the handle once the answer has been claimed; the first claim never changes (answer.once)."""
+        context: JobContext = job.tag
+        answer = list(AnswerState)[job.answer]
+        if answer not in ANSWERS or context.handle.done():
+            return
+        status = self._status_of(context, ANSWERS[answer], rule.id)
+        result = InferenceResult(status, context.logits if status.ok else None, context.timings)
+        if context.handle.resolve(result) and not status.ok:
+            log.warning("%s", status)
+
+    def _status_of(self, context: JobContext, kind: StatusKind | None, rule: str) -> Status:
+        """kind: what was claimed; None: an error, which is what the job's failure means."""
+        status = Status(kind=kind or StatusKind.UNAVAILABLE, stage="" if kind is StatusKind.OK else rule)
+        if context.failure and kind is not StatusKind.OK:
+            status = Status.of(context.failure, kind)
+        request = context.request
+        return evolve(
+            status, job_id=context.job_id, request_id=request.request_id, seq_id=request.seq_id,
+            generation=context.generation_id,
+        )  # fmt: skip
+
+    def _remove(self, job: Any) -> None:
+        with self._mu:
+            self._jobs.pop(job, None)
+        self.engine.remove("job", job)
+
+    # -- threads -------------------------------------------------------------------------------------------------------
+    def _takes(self, mine: Callable[[Rule], bool]) -> tuple[CompiledRule, ...]:
+        return tuple(
+            r for r in self.program.rules.values() if mine(r.rule) and r.rule.outcome is None and r.sort in ("", "job")
+        )
+
+    def _cast(self) -> Iterator[threading.Thread]:
+        for part in CAST:
+            takes = self._takes(part.takes)
+            for i in range(part.threads(self.config)):
+                progress = Progress(part.name if part.threads(self.config) == 1 else f"{part.name} {i + 1}")
+                self.progress.append(progress)
+                yield self._thread(progress.name, self._act, takes, progress)
+
+    def _thread(self, name: str, run: Callable[..., None], *arguments: Any) -> threading.Thread:
+        return threading.Thread(target=run, args=arguments, name=f"calexec {name}", daemon=True)
+
+    def _act(self, takes: tuple[CompiledRule, ...], progress: Progress) -> None:
+        drive(self.engine, self._outcomes, self._table, actor(takes), progress)
+
+    def _wake_clock(self) -> None:
+        self._clock.set()
+
+    def _run_clock(self) -> None:
+        """Fires what is due, and sleeps until the next timer, or until an earlier one is armed."""
+        while not self._closing:
+            while self.engine.expire():
+                pass
+            due_us = self.engine.next_due_us()
+            self._clock.wait(None if due_us is None else max(0, due_us - now_us()) / 1e6)
+            self._clock.clear()
+
+    def _await(self, rule: CompiledRule, timeout_s: float | None) -> bool:
+        waiter = Waiter()
+        if self.engine.take((rule,), None, waiter):
+            return True
+        if waiter.token.acquire(timeout=-1 if timeout_s is None else timeout_s):
+            return waiter.result is not None
+        self.engine.send_away(waiter)
+        waiter.token.acquire()
+        return waiter.result is not None
+
+
+def _fires(rule: CompiledRule, variable: str, event: str) -> bool:
+    return any(target.args[0].name == variable and fired == event for target, fired in rule.rule.fires)
+
+
+def timers(config: Config) -> dict[str, Callable[[Any, Any], int | None]]:
+    """How long each interval of §9.1 and §9.2 lasts (us), by the clock's rule that ends it."""
+
+    def within(limit_ms: float) -> Callable[[Any, Any], int | None]:
+        """At most so long, and not beyond the request's own deadline."""
+
+        def after(s: Any, job: Any) -> int:
+            deadline_us = job.tag.request.deadline_us
+            left_us = limit_ms * 1000 if deadline_us is None else min(limit_ms * 1000, deadline_us - now_us())
+            return max(0, int(left_us))
+
+        return after
+
+    def fixed(ms: float) -> Callable[[Any, Any], int | None]:
+        return lambda s, element: int(ms * 1000)
+
+    lifecycle_ms = {"Reset": config.reset_ms, "Configure": config.configure_ms, "Golden": config.golden_ms}
+    grace = fixed(config.grace_ms)
+    return {
+        "clock.admission": within(config.admission_ms),
+        "clock.queue": within(config.queue_ms),
+        "clock.request": within(config.request_ms_max),
+        "clock.execution": fixed(config.execution_ms),
+        "clock.stuck": fixed(config.stuck_ms),
+        "clock.stuck.remove": fixed(config.stuck_ms),
+        "clock.stuck.lifecycle": lambda s, e: int(lifecycle_ms[list(LifecycleCall)[s.lifecycle_call].name] * 1000),
+        "clock.backoff": fixed(config.backoff_ms),
+        "clock.kv_retry": fixed(config.kv_retry_ms),
+        "clock.grace.recover": grace,
+        "clock.grace.give_up": grace,
+        "clock.grace.overdue": grace,
+        "clock.grace.close": fixed(config.close_ms),
+    }

@@ -1,0 +1,109 @@
+"""One inference job as its client and the calls see it (§4.2): request, context, handle, result.
+
+Theory. What may happen to a job is its record in the engine; here is only its payload. The context belongs to one
+actor at a time (the rules hand it on), so it has no lock. The handle belongs to the client: it is resolved once, by
+whoever made the step that claimed the answer, and can be waited for by any number of threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from attrs import define, field, frozen
+from numpy.typing import NDArray
+
+from runtime.buffers import BufferLease
+from runtime.manifest import CalTaskKind
+from runtime.status import Failure, JobTimings, Status, now_us
+
+__all__ = ["InferenceRequest", "InferenceResult", "JobContext", "JobHandle"]
+
+
+@frozen(eq=False)
+class InferenceRequest:
+    """What a client asks for: `values` on sequence `seq_id`, whose first `past_len` tokens the device holds already.
+
+    values: [tokens] S32, or [tokens, hidden] BF16 bits for PrefillEmbeds. deadline_us: on the monotonic clock
+    (`runtime.status.now_us`); None: none of its own.
+    """
+
+    request_id: int
+    seq_id: int
+    task: CalTaskKind
+    past_len: int
+    values: NDArray[Any]
+    deadline_us: int | None = None
+
+
+@frozen(eq=False)
+class InferenceResult:
+    """The last token's logits, [vocabulary] FP32; None unless the status is OK."""
+
+    status: Status
+    logits: NDArray[np.float32] | None
+    timings: JobTimings
+
+
+class JobHandle:
+    """A job that was accepted. Thread-safe."""
+
+    def __init__(self, job_id: int, cancel: Callable[[], bool]) -> None:
+        self.job_id = job_id
+        self._cancel = cancel
+        self._resolved = threading.Event()
+        self._result: InferenceResult | None = None
+        self._mu = threading.Lock()
+
+    def cancel(self) -> bool:
+        """Claim the answer as Cancelled, at once; what the device does goes its own way. False: it had its answer."""
+        return self._cancel()
+
+    def done(self) -> bool:
+        return self._result is not None
+
+    def wait_until(self, deadline_us: int | None) -> InferenceResult | None:
+        """The result, or None when it is not there by the deadline (monotonic, us). Returning early cancels nothing."""
+        if self._result is None:
+            timeout_s = None if deadline_us is None else max(0, deadline_us - now_us()) / 1e6
+            self._resolved.wait(timeout_s)
+        return self._result
+
+    def resolve(self, result: InferenceResult) -> bool:
+        """The executor's: the first result counts. False: there was one."""
+        with self._mu:
+            if self._result is not None:
+                return False
+            self._result = result
+        self._resolved.set()
+        return True
+
+
+@define(eq=False)
+class JobContext:
+    """A job's payload (§4.2). record: its element in the engine; kv_id: CalRT's KvSeqId of its sequence in this
+    generation; failure: the first one."""
+
+    job_id: int
+    request: InferenceRequest
+    handle: JobHandle
+    logits: NDArray[np.float32]
+    record: Any = None
+    generation_id: int = 0
+    kv_id: int = 0
+    lease: BufferLease | None = None
+    failure: Failure | None = None
+    timings: JobTimings = field(factory=JobTimings)
+
+    @property
+    def target_len(self) -> int:
+        """The sequence's length when this job has been committed."""
+        return self.request.past_len + len(self.request.values)
+
+    def fails(self, failure: Failure | None) -> Failure | None:
+        """Remember the first failure; hands its argument on."""
+        if self.failure is None:
+            self.failure = failure
+        return failure

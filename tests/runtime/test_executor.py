@@ -1,0 +1,156 @@
+"""The executor on the simulated device: what its clients get, and what the device saw."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from executing import executing
+
+from runtime.calrt import Library
+from runtime.executor import Refused
+from runtime.status import StatusKind, now_us
+
+PROMPT = list("Grüße".encode())
+
+
+def test_tokens_are_the_oracles(library: Library) -> None:
+    with executing(library) as b:
+        assert b.tokens(1, PROMPT, 20) == b.oracle.tokens(PROMPT, 20)
+    assert b.sim.violations() == ()
+    assert b.sim.truth("buffers_alive") == 0
+
+
+def test_clients_share_the_device(library: Library) -> None:
+    prompts = [list(f"client {i}".encode()) for i in range(6)]
+    with executing(library) as b:
+        said: dict[int, list[int]] = {}
+        threads = [threading.Thread(target=lambda i=i: said.update({i: b.tokens(i, prompts[i], 12)})) for i in range(6)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join(60)
+        assert said == {i: b.oracle.tokens(prompts[i], 12) for i in range(6)}
+    assert b.sim.violations() == ()
+
+
+def test_the_calls_of_one_job(library: Library) -> None:
+    """§6.2 and §6.5, in their order; nothing is created on the way (S07)."""
+    with executing(library) as b:
+        b.run(1, PROMPT)
+        before = len(b.calls())
+        created = b.sim.truth("buffers_created")
+        b.run(1, [5], past=len(PROMPT))
+        assert b.calls()[before:] == [
+            "can_allocate", "apply",
+            "bind_sequence", "slice_tensor", "slice_tensor", "set_csr", "set_csr",
+            "infer",
+            "wait", "get_status", "tensor_size", "apply", "undo_slice", "undo_slice",
+        ]  # fmt: skip
+        assert b.sim.truth("buffers_created") == created
+
+
+def test_infer_and_wait_have_their_threads(library: Library) -> None:
+    """§5.1-2."""
+    with executing(library) as b:
+        for i in range(5):
+            b.run(i, PROMPT)
+        trace = b.sim.trace()
+        golden = {c.thread for c in trace[: [c.call for c in trace].index("wait") + 1] if c.call == "infer"}
+        submitters = {c.thread for c in trace if c.call == "infer"} - golden
+        waiters = {c.thread for c in trace if c.call == "wait"} - golden
+        assert len(submitters) == 1
+        assert not submitters & waiters
+        assert threading.get_native_id() not in submitters | waiters
+
+
+def test_cancel_before_submit_never_reaches_the_device(library: Library) -> None:
+    """FI11."""
+    with executing(library, {"prefill_us": 200_000}) as b:
+        first = b.enqueue(1, PROMPT)
+        second = b.enqueue(2, PROMPT)
+        assert second.cancel()
+        result = second.wait_until(now_us() + 1_000_000)
+        assert result is not None
+        assert result.status.kind is StatusKind.CANCELLED
+        assert not second.cancel(), "it has its answer"
+        answer = first.wait_until(None)
+        assert answer is not None
+        assert answer.status.ok
+        assert b.tokens(2, PROMPT, 2) == b.oracle.tokens(PROMPT, 2)
+    assert b.calls().count("infer") == 5 + 1 + 2, "golden, the first, and the two of the end"
+
+
+def test_cancel_after_submit_waits_and_drops_the_result(library: Library) -> None:
+    """FI12, F03: the device's KV did advance, so the sequence goes on from there."""
+    with executing(library, {"prefill_us": 100_000}) as b:
+        handle = b.enqueue(1, PROMPT)
+        while "submitter.infer.ok" not in b.rules():
+            threading.Event().wait(0.005)
+        assert handle.cancel()
+        result = handle.wait_until(None)
+        assert result is not None
+        assert (result.status.kind, result.logits) == (StatusKind.CANCELLED, None)
+        following = b.run(1, b.oracle.tokens(PROMPT, 1), past=len(PROMPT))
+        assert following.status.ok
+        assert following.logits is not None
+        assert int(following.logits.argmax()) == b.oracle.tokens(PROMPT, 2)[1]
+    assert b.sim.violations() == ()
+
+
+@pytest.mark.parametrize("action", ["ccu_exception", "nan", "short_tensor", "hang"])
+def test_a_fault_costs_its_job_and_a_generation(library: Library, action: str) -> None:
+    """FI07 to FI10, FI14: the job fails with its cause, the device is reset, and jobs are right again."""
+    with executing(library, execution_ms=200) as b:
+        b.sim.fault("infer", action)
+        result = b.run(1, PROMPT)
+        assert not result.status.ok
+        assert result.logits is None
+        assert b.executor.wait_ready(10)
+        assert b.executor.calls.generation_id == 2
+        assert b.tokens(2, PROMPT, 4) == b.oracle.tokens(PROMPT, 4)
+        assert b.tokens(1, PROMPT, 4) == b.oracle.tokens(PROMPT, 4), "a lost sequence begins anew"
+    assert b.sim.violations() == ()
+
+
+def test_a_busy_device_costs_the_job_alone(library: Library) -> None:
+    """FI05."""
+    with executing(library) as b:
+        b.sim.fault("infer", "return", 17, 0)
+        result = b.run(1, PROMPT)
+        assert (result.status.kind, result.status.code_name) == (StatusKind.UNAVAILABLE, "DeviceBusy")
+        assert b.executor.calls.generation_id == 1
+        assert b.tokens(1, PROMPT, 3) == b.oracle.tokens(PROMPT, 3)
+
+
+def test_a_request_that_cannot_be_is_refused_at_once(library: Library) -> None:
+    with executing(library) as b:
+        calls = len(b.calls())
+        for values, past in (([], 0), ([1] * 300, 0), ([1], -1)):
+            with pytest.raises(Refused) as refused:
+                b.enqueue(1, values, past)
+            assert refused.value.status.kind is StatusKind.INVALID_ARGUMENT
+        assert len(b.calls()) == calls, "the device was not touched"
+
+
+def test_closing_answers_everybody(library: Library) -> None:
+    """FI13."""
+    with executing(library, {"prefill_us": 100_000}) as b:
+        handles = [b.enqueue(i, PROMPT) for i in range(2)]
+        assert b.executor.close()
+        kinds = [result.status.kind if (result := h.wait_until(0)) else None for h in handles]
+        assert kinds == [StatusKind.OK, StatusKind.UNAVAILABLE]
+        with pytest.raises(Refused):
+            b.enqueue(5, PROMPT)
+        assert b.executor.close() in (True, False)
+    assert b.sim.truth("buffers_alive") == 0
+
+
+def test_a_broken_device_is_seen_in_the_tokens(library: Library) -> None:
+    """Negative control: the oracle is not what the device says about itself."""
+    with executing(library) as b:
+        b.sim.fault("infer", "partial_kv")
+        first = b.run(1, PROMPT)
+        assert first.status.ok, "nothing tells that the KV is incomplete"
+        second = b.run(1, [7], past=len(PROMPT))
+        assert not second.status.ok
