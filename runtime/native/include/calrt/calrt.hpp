@@ -70,12 +70,13 @@ class KvManager {
     virtual bool Apply(KvSeqId sequence, std::uint32_t length) = 0;
     // [A7] Whether `units` more blocks of KV could be had now (§7: canAllocate(1)).
     virtual bool canAllocate(std::uint32_t units) = 0;
-    // [A8] Tokens of one unit, and units that are free: what an admission needs to refuse the impossible.
+    // [A8] Tokens of one unit, and units in all: what an admission needs to refuse the impossible.
     virtual std::uint32_t TokensPerUnit() const = 0;
     virtual std::uint32_t UnitsTotal() const = 0;
 };
 
-// [A9] Buffers belong to a model of a configured device; after a reset they are dead and only destroyed.
+// [A9] Buffers belong to a model of a configured device. When the configuration goes they are dead and only destroyed;
+// a ResetCCU kills those in flight.
 class CalrtInputBuf {
   public:
     virtual ~CalrtInputBuf() = default;
