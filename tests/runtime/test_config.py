@@ -117,6 +117,12 @@ def test_what_is_no_duration_is_said_to_a_caller(key: str, value: Any) -> None:
     assert len(finding) < 200
 
 
+@pytest.mark.parametrize(("key", "value"), [("inflight", True), ("device", False), ("dump", 0), ("strikes_max", 3.0)])
+def test_what_only_equals_the_default_is_said(key: str, value: Any) -> None:
+    (finding,) = made(**{key: value})
+    assert finding.startswith(f"{key} is {json.dumps(value)}; expected ")
+
+
 def test_the_ends_of_a_range_belong_to_it(tmp_path: Path) -> None:
     read = load_config(written(tmp_path, f'manifest = "m"\nqueue_ms = 1\nexecution_ms = {DAY_MS}\nslots = 64'))
     assert (read.queue_ms, read.execution_ms, read.slots) == (1, DAY_MS, 64)

@@ -340,6 +340,7 @@ def test_one_thread_at_a_time() -> None:
         list(pool.map(life, range(32)))
     assert (double.inside_max, double.applies) == (1, 32 * 3)
     assert kv.abstract() == {"kv_free": 64, "lost_kv": 0}
+    assert kv._entries == {}  # F64: nothing grows with the sequences that were
 
 
 def test_without_the_coordinator_threads_meet() -> None:
