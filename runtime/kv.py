@@ -140,10 +140,11 @@ class KvCoordinator:
         return self._must(f"commit {target} tokens of sequence {sequence}", sequence, target, committed)
 
     def remove(self, sequence: int) -> Failure | None:
-        """Frees the sequence, and forgets it. After a failure it is in doubt."""
+        """Frees the sequence, and forgets it; but for doubt, which only a new generation ends. After a failure it is in
+        doubt."""
 
         def forgotten(entry: _Entry) -> None:
-            entry.committed, entry.in_doubt = 0, False
+            entry.committed = 0
 
         return self._must(f"free sequence {sequence}", sequence, 0, forgotten)
 
