@@ -71,6 +71,8 @@ class DeviceCalls:
     def open(config: Config) -> DeviceCalls:
         """The library, the manifest and the device. Nothing is configured. Raises NativeMissing, ManifestError or
         ExecutorError; then nothing is left open."""
+        if ways := config.unproved():
+            raise ExecutorError(f"policy {config.policy} is not proved sound: {'; or '.join(ways)} (§14)")
         library = Library.load(config.library or None)
         manifest = load_manifest(Path(config.manifest))
         code, calbin = library.calbin(manifest.calbin_path)

@@ -7,6 +7,7 @@ import threading
 import pytest
 from executing import executing
 
+from runtime.calls import ExecutorError
 from runtime.calrt import Library
 from runtime.executor import Refused
 from runtime.status import StatusKind, now_us
@@ -131,6 +132,14 @@ def test_a_request_that_cannot_be_is_refused_at_once(library: Library) -> None:
                 b.enqueue(1, values, past)
             assert refused.value.status.kind is StatusKind.INVALID_ARGUMENT
         assert len(b.calls()) == calls, "the device was not touched"
+
+
+@pytest.mark.parametrize(("policy", "missing"), [("exit", "process_exit_stops_dma"), ("rebuild", "reset_stops_dma")])
+def test_a_policy_that_is_not_proved_is_refused(library: Library, policy: str, missing: str) -> None:
+    """§14: an unknown fact counts as the worst case."""
+    words = f"policy {policy} is not proved sound: .*{missing}"
+    with pytest.raises(ExecutorError, match=words), executing(library, policy=policy, facts={}):
+        pass
 
 
 def test_closing_answers_everybody(library: Library) -> None:
