@@ -30,10 +30,11 @@ from runtime.calbin import sample
 from runtime.calrt import Library, NativeMissing
 from runtime.exits import Exit, Failure
 from runtime.legacy import Legacy, LegacyFailed
-from runtime.manifest import Manifest, ManifestError, load_manifest
+from runtime.manifest import Manifest
 from runtime.oracle import Oracle
+from runtime.preflight import preflight
 from runtime.prompts import PROMPTS, TOKENS_MAX, Prompt, PromptError, read_prompts
-from runtime.simulator import NotSimulated, Simulator
+from runtime.simulator import NotSimulated, Simulator, SimulatorError
 from runtime.straight import DeviceFailed, Refused, Straight
 
 __all__ = ["Difference", "Report", "greedy", "run", "run_device"]
@@ -43,7 +44,6 @@ SEQUENCE = 0
 REFERENCES = ("oracle", "legacy")
 FAILURES: dict[type[Exception], Exit] = {
     NativeMissing: Exit.NO_LIBRARY,
-    ManifestError: Exit.MODELS,
     PromptError: Exit.USAGE,
     Refused: Exit.USAGE,
     DeviceFailed: Exit.DEVICE,
@@ -135,18 +135,20 @@ def run(
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
-def manifest_of(model: str) -> Manifest:
-    """By the name of a sample model, or by a manifest's path. Raises Failure."""
+def opened(model: str, device: int = DEVICE) -> tuple[Library, Manifest]:
+    """The library and a manifest: that of a sample model, by its name, or the file with this path. Raises Failure."""
     try:
         path = sample(model).with_suffix(".json")
     except LookupError as error:
         path = Path(model)
         if not path.is_file():
             raise Failure(Exit.USAGE, [f"{error}; and {model!r} is no file"]) from None
-    try:
-        return load_manifest(path)
-    except ManifestError as error:
-        raise Failure(Exit.MANIFEST, error.lines) from None
+    return preflight(path, None, device)
+
+
+def manifest_of(model: str) -> Manifest:
+    """The manifest alone, after the same questions. Raises Failure."""
+    return opened(model)[1]
 
 
 def simulators_of(library: Library) -> list[Simulator]:
@@ -170,8 +172,11 @@ def decode_latency(simulators: list[Simulator], us: int | None) -> Iterator[None
         raise Failure(Exit.USAGE, ["--latency-decode-us is for the simulator, and this CalRT is not one"])
     before = [(s, s.get("decode_us")) for s in simulators] if us is not None else []
     try:
-        for simulator, _ in before:
-            simulator.set(decode_us=us or 0)
+        try:
+            for simulator, _ in before:
+                simulator.set(decode_us=us or 0)
+        except SimulatorError as error:
+            raise Failure(Exit.USAGE, [f"--latency-decode-us: {error}"]) from None
         yield
     finally:
         for simulator, value in before:
@@ -248,7 +253,7 @@ def _references(context: click.Context, option: click.Parameter, value: str) -> 
 )
 @click.option("--limit", type=click.IntRange(1), help="Only so many prompts.")
 @click.option(
-    "--compare", default="oracle,legacy", show_default=True, callback=_references, help="References, or none."
+    "--compare", default="oracle,legacy", show_default=True, callback=_references, help='References; "" for none.'
 )
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON.")
 @click.option("--latency-decode-us", type=click.IntRange(0), help="What a decode takes on the simulated device.")
@@ -269,12 +274,11 @@ def run_device(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn(),
         console=Console(stderr=True), transient=True,
     )  # fmt: skip
-    manifest = manifest_of(model)
+    library, manifest = opened(model)
     room = min(s.max_seq for s in manifest.submodels) - (count - 1)
     if room < 1:
         raise click.UsageError(f"--tokens {count} leaves no room for a prompt: max_seq is {room + count - 1}")
     try:
-        library = Library.load()
         prompts = read_prompts(path, min(room, TOKENS_MAX))[:limit]
         with decode_latency(simulators_of(library), latency_decode_us), nullcontext() if as_json else shown:
             report = report_of(library, manifest, prompts, count, compare, None if as_json else shown)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,14 +18,16 @@ from rich.table import Table
 from machines.protocol import params as p
 from machines.protocol.params import FACTS
 from runtime.calbin import sample
-from runtime.calrt import Library, NativeMissing
+from runtime.calrt import Library
 from runtime.exits import Exit, Failure
-from runtime.manifest import ManifestError, load_manifest, verify
+from runtime.manifest import load_manifest, verify
+from runtime.preflight import preflight
 from runtime.simulator import NotSimulated, Simulator, SimulatorError
 from runtime.vendor_probe.experiments import EXPERIMENTS, OBSERVATIONS, Finding, process_exit_stops_dma
 from runtime.vendor_probe.rig import DeviceTrouble, Rig
 
 # Of a simulated device: short jobs, so that the kit is quick; longer ones for a process that leaves, which takes time.
+NOT_FOR_THE_KIT = ("clock", "wait_blocks")
 LONGER_LATENCY = {"prefill_us": 60_000, "d2h_us": 20_000}
 SIMULATED_LATENCY = {"prefill_us": 2000, "decode_us": 1, "d2h_us": 2000}
 
@@ -116,14 +120,6 @@ def _observed(rig: Rig, observe: Callable[[Rig], str]) -> str:
 
 
 # -- the command -------------------------------------------------------------------------------------------------------
-FAILURES: dict[type[Exception], Exit] = {
-    NativeMissing: Exit.NO_LIBRARY,
-    ManifestError: Exit.MANIFEST,
-    SimulatorError: Exit.USAGE,
-    DeviceTrouble: Exit.DEVICE,
-}
-
-
 @click.command("vendor-probe", context_settings={"max_content_width": 120})
 @click.option("--manifest", type=click.Path(path_type=Path), metavar="FILE", help="Manifest [the sample tiny].")
 @click.option("--library", type=click.Path(path_type=Path), metavar="FILE", help="libcalrt_c.so [the built one].")
@@ -137,7 +133,8 @@ def vendor_probe(
     """Ask the device about every vendor fact (§14), one experiment each, through the C ABI.
 
     The experiments break the device on purpose: run nothing else on it. What gave no occasion to be seen is
-    "not determined" and counts as the worst case; "moot" is what another fact makes impossible to happen.
+    "not determined" and counts as the worst case; "moot" is what another fact makes impossible to happen. That a fact
+    does not hold is an answer like any other: the exit code is 0.
 
     \b
     Examples:
@@ -146,17 +143,18 @@ def vendor_probe(
       calexec vendor-probe --library sdk/libcalrt_c.so --manifest model.json --device 1
     """
     settings = _settings(simulate)
-    if out and not out.absolute().parent.is_dir():
-        raise Failure(Exit.NOT_WRITTEN, [f"--out {out}: there is no directory {out.parent}"])
-    manifest = manifest or sample("tiny").with_suffix(".json")
+    if out and (out.is_dir() or not out.absolute().parent.is_dir()):
+        raise Failure(Exit.NOT_WRITTEN, [f"--out {out}: it must be a file in a directory that there is"])
+    loaded, read = preflight(manifest or sample("tiny").with_suffix(".json"), library, device)
+    simulated = _is_simulated(loaded, device)
+    if settings and not simulated:
+        raise Failure(Exit.USAGE, ["--simulate needs the simulator; this library is another CalRT"])
     try:
-        loaded = Library.load(library)
-        simulated = _is_simulated(loaded, device)
-        if settings and not simulated:
-            raise Failure(Exit.USAGE, ["--simulate needs the simulator; this library is another CalRT"])
-        evidence = _with_progress(loaded, manifest, device, {**SIMULATED_LATENCY, **settings} if simulated else None)
-    except tuple(FAILURES) as e:
-        raise Failure(FAILURES[type(e)], str(e).splitlines()) from None
+        evidence = _with_progress(loaded, read.path, device, {**SIMULATED_LATENCY, **settings} if simulated else None)
+    except SimulatorError as e:
+        raise Failure(Exit.USAGE, [f"--simulate: {e}"]) from None
+    except DeviceTrouble as e:
+        raise Failure(Exit.DEVICE, str(e).splitlines()) from None
     text = json.dumps(asdict(evidence), indent=2, ensure_ascii=False)
     if out:
         _write(out, text + "\n")
@@ -171,6 +169,8 @@ def _settings(simulate: Sequence[str]) -> dict[str, int]:
     settings = {}
     for item in simulate:
         key, _, value = item.partition("=")
+        if key in NOT_FOR_THE_KIT:
+            raise click.UsageError(f"--simulate {key}: the kit needs the clock that runs by itself")
         try:
             settings[key] = int(value)
         except ValueError:
@@ -187,17 +187,29 @@ def _is_simulated(library: Library, device: int) -> bool:
 
 
 def _with_progress(library: Library, manifest: Path, device: int, simulate: dict[str, int] | None) -> Evidence:
+    """`probe` on a thread of its own: a call that does not return must not keep Ctrl-C from ending the command."""
     console = Console(stderr=True)
+    outcome: list[Evidence | Exception] = []
+    done = threading.Event()
     with console.status("starting") as status:
-        total = len(FACTS) + len(OBSERVATIONS)
-        done = 0
+        names = itertools.count(1)
 
         def progress(name: str) -> None:
-            nonlocal done
-            done += 1
-            status.update(f"experiment {done} of {total}: {name}")
+            status.update(f"experiment {next(names)} of {len(FACTS) + len(OBSERVATIONS)}: {name}")
 
-        return probe(library, manifest, device, simulate, progress)
+        def work() -> None:
+            try:
+                outcome.append(probe(library, manifest, device, simulate, progress))
+            except Exception as e:
+                outcome.append(e)
+            done.set()
+
+        threading.Thread(target=work, name="vendor-probe", daemon=True).start()
+        done.wait()
+    (result,) = outcome
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 def _write(path: Path, text: str) -> None:

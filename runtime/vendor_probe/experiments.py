@@ -29,6 +29,8 @@ __all__ = ["EXPERIMENTS", "OBSERVATIONS", "Finding"]
 
 CHILD_S_MAX = 60.0  # a child that takes longer hangs
 PAIRS = 5  # of measurements
+JOB_S_MIN = 0.002  # a shorter job is over before anybody looks
+LOOKS_MIN = 2
 TRIES = 5  # an experiment whose moment was missed is tried again
 BUSY = code_named("DeviceBusy").number
 
@@ -106,20 +108,25 @@ def _started_anything(rig: Rig, refused: Job, sequence: int, what: str) -> Findi
 def exception_stops_dma(rig: Rig) -> Finding:
     """A CCU exception (a past length that is not the device's), then watch the output.
 
-    What the device writes before we look cannot be told from what it wrote before the exception. So one look that sees
-    nothing is no proof: several must.
+    What the device writes before we look cannot be told from what it wrote before the exception. So a look counts only
+    if it came early in the time that a job takes, one look that sees nothing is no proof, and a device whose jobs are
+    too short to be watched is not judged.
     """
+    looks = 0
     for _ in range(TRIES):
         job = _break(rig)
         if job is None:
             return Finding(None, "a wrong past length raised no exception")
-        before = job.snapshot()
+        before, looked_s = job.snapshot(), time.monotonic() - job.ended_at
+        looks += rig.job_s >= JOB_S_MIN and looked_s < rig.job_s / 4
         rig.settle()
         if job.snapshot() != before:
             return Finding(False, "the output changed after the exception had been reported")
         if not rig.recover():
             break
-    return Finding(True, "the output did not change after the exception")
+    if looks < LOOKS_MIN:
+        return Finding(None, f"a job takes {1000 * rig.job_s:.1f} ms, too short to see what is written after it")
+    return Finding(True, f"the output did not change after the exception ({looks} looks)")
 
 
 def _break(rig: Rig) -> Job | None:
@@ -267,15 +274,21 @@ def process_exit_stops_dma(rig: Rig, arguments: Sequence[str]) -> Finding:
     return Finding(None, "the process never left early enough in a job's time")
 
 
+def _run_child(path: str, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", CHILD, path, *arguments]
+    home = Path(__file__).parents[2]
+    return subprocess.run(command, capture_output=True, text=True, timeout=CHILD_S_MAX, check=False, cwd=home)
+
+
 def _child(path: str, arguments: Sequence[str]) -> list[str]:
     """What the child said before it left: infer's code, whether it left early, the time of a job (s).
 
     Raises DeviceTrouble with its last words when it failed.
     """
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD, path, *arguments], capture_output=True, text=True,
-        timeout=CHILD_S_MAX, check=False, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
+    try:
+        done = _run_child(path, arguments)
+    except subprocess.TimeoutExpired:
+        raise DeviceTrouble(f"the child process did not end within {CHILD_S_MAX:.0f} s", 0) from None
     if done.returncode or not done.stdout:
         raise DeviceTrouble(f"the child process failed: {(done.stderr.strip().splitlines() or ['no word'])[-1]}", 0)
     return done.stdout.split()

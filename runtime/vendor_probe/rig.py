@@ -37,7 +37,7 @@ class DeviceTrouble(RuntimeError):
 
     def __init__(self, stage: str, code: int) -> None:
         self.stage, self.code = stage, code
-        super().__init__(f"{stage}: {classify(code).name} ({code})")
+        super().__init__(f"{stage}: {classify(code).name} ({code})" if code else stage)
 
 
 def pattern(size: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -74,6 +74,7 @@ class Job:
     row: slice  # bytes of the last token's row
     submit_code: int = 0
     submitted_at: float = 0.0  # time.monotonic, just before infer()
+    ended_at: float = 0.0  # just after Wait()
     at_reset: bytes = b""  # the output, just after a reset had returned
     keep: list[Any] = field(factory=list)
 
@@ -155,8 +156,10 @@ class Rig:
         golden_again, began = self.golden(), time.monotonic()
         again = (golden_again, self.deep())
         self.job_s = time.monotonic() - began
-        if (golden, deep) != again or not golden or not deep:
-            raise DeviceTrouble("two healthy runs of one prompt differ, so nothing can be compared", 0)
+        if not (golden and deep and all(again)):
+            raise DeviceTrouble("a plain job does not end well, before anything was provoked", 0)
+        if (golden, deep) != again:
+            raise DeviceTrouble("two runs of one prompt differ, so nothing can be compared", 0)
         self._references = {"golden": golden, "deep": deep}
 
     def recover(self) -> bool:
@@ -237,6 +240,7 @@ class Rig:
         """Wait, read the status, and give the slices back. The job must have been submitted with success."""
         _expect("infer", job.submit_code)
         code, _ = job.output.wait()
+        job.ended_at = time.monotonic()
         status_code, status = job.output.get_status()
         _expect("get_status", status_code)
         outcome = Outcome(code, status, hashlib.sha256(job.logits[job.row].tobytes()).hexdigest())

@@ -185,3 +185,11 @@ def test_as_a_module_and_without_the_library(tmp_path: Path) -> None:
     assert done.returncode == Exit.NO_LIBRARY
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_latency_out_of_range_is_one_line(
+    sims: tuple[Simulator, Simulator], capsys: pytest.CaptureFixture[str]
+) -> None:
+    exit_ = run(["run-device", "--model", "tiny", "--limit", "1", "--latency-decode-us", "60000001"])
+    assert exit_ is Exit.USAGE
+    assert capsys.readouterr().err.startswith("calexec: --latency-decode-us: ")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,8 @@ from runtime.vendor_probe.command import LONGER_LATENCY, SIMULATED_LATENCY, Evid
 from runtime.vendor_probe.experiments import OBSERVATIONS, process_exit_stops_dma, unprobed
 
 NUMBER = 9
+CALEXEC = [sys.executable, "-m", "runtime.cli"]
+KIT = ["vendor-probe", "--device", str(NUMBER)]
 MANIFEST = sample("tiny").with_suffix(".json")
 NAMES = [f.name for f in FACTS]
 IN_PROCESS = [n for n in NAMES if n != EXIT_STOPS_DMA.name]
@@ -90,14 +93,14 @@ def test_leaving_the_process(library: Library, holds: int) -> None:
 
 
 def calexec(*arguments: str) -> tuple[int, str, str]:
-    done = subprocess.run([sys.executable, "-m", "runtime.cli", "vendor-probe", "--device", str(NUMBER), *arguments],
-                          capture_output=True, text=True, check=False)  # fmt: skip
+    """Exit code, stdout, stderr."""
+    done = subprocess.run([*CALEXEC, *arguments], capture_output=True, text=True, check=False)
     return done.returncode, done.stdout, done.stderr
 
 
 def test_the_command_writes_an_evidence_file(tmp_path: Path, library: Library) -> None:
     out = tmp_path / "evidence.json"
-    code, printed, _ = calexec("-s", "reset_clears_kv=0", "-o", str(out))
+    code, printed, _ = calexec(*KIT, "-s", "reset_clears_kv=0", "-o", str(out))
     assert code == 0
     assert "simulated device" in printed
     written = json.loads(out.read_text(encoding="utf-8"))
@@ -117,12 +120,66 @@ def test_the_command_writes_an_evidence_file(tmp_path: Path, library: Library) -
         (["--manifest", "missing.json"], Exit.MANIFEST, "missing.json"),
         (["--library", "missing.so"], Exit.NO_LIBRARY, "missing.so"),
         (["-o", "no/such/folder/file.json"], Exit.NOT_WRITTEN, "no/such/folder"),
-        (["--device", "64"], Exit.USAGE, "64"),
+        (["-o", "."], Exit.NOT_WRITTEN, "--out ."),
+        (["-s", "clock=1"], Exit.USAGE, "runs by itself"),
+        (["--device", "64"], Exit.DEVICE, "64"),
     ],
 )
 def test_a_users_mistake_is_one_line(library: Library, arguments: list[str], code: Exit, words: str) -> None:
-    got, printed, errors = calexec(*arguments)
+    got, printed, errors = calexec(*KIT, *arguments)
     assert (got, printed) == (code, "")
     assert words in errors
     assert "Traceback" not in errors
     assert len(errors.strip().splitlines()) == 1
+
+
+@pytest.mark.usefixtures("without_a_child")
+@pytest.mark.parametrize("holds", [1, 0])
+def test_a_device_that_is_too_fast_to_be_watched_is_not_judged(library: Library, holds: int) -> None:
+    """Whatever was written after the exception is over before anybody looks: that is no proof that nothing was."""
+    at_once = {"prefill_us": 0, "decode_us": 0, "d2h_us": 0, "exception_stops_dma": holds}
+    assert probed(library, at_once).facts["exception_stops_dma"].holds in ((None,) if holds else (None, False))
+
+
+def test_ctrl_c_ends_it_while_the_device_does_not_answer() -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "runtime.cli",
+        "vendor-probe",
+        "--device",
+        str(NUMBER),
+        "-s",
+        "prefill_us=30000000",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        with pytest.raises(subprocess.TimeoutExpired):
+            running.wait(3)
+        running.send_signal(signal.SIGINT)
+        _, errors = running.communicate(timeout=20)
+    assert running.returncode == Exit.INTERRUPTED
+    assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize("defect", ["version", "digest", "calbin", "submodel"])
+def test_every_command_says_what_the_doctor_says(library: Library, tmp_path: Path, defect: str) -> None:
+    """One exit code for one defect, whichever command meets it (docs/manifest.md)."""
+    manifest = json.loads(MANIFEST.read_text(encoding="utf-8"))
+    calbin = tmp_path / manifest["calbin"]
+    calbin.write_bytes(sample("tiny").read_bytes())
+    match defect:
+        case "version":
+            manifest["calrt_version"] = "0.7.7"
+        case "digest":
+            manifest["calbin_sha256"] = "0" * 64
+        case "calbin":
+            calbin.unlink()
+        case "submodel":
+            manifest["submodels"][0]["exact_name"] += "x"
+    path = tmp_path / "broken.json"
+    path.write_text(json.dumps(manifest), encoding="utf-8")
+    commands = (["doctor", "--manifest"], ["vendor-probe", "--manifest"], ["run-device", "--limit", "1", "--model"])
+    ends = [calexec(*words, str(path)) for words in commands]
+    codes, _, errors = zip(*ends, strict=True)
+    assert len(set(codes)) == len(set(errors)) == 1
+    assert codes[0] not in (Exit.OK, Exit.BUG)
