@@ -197,7 +197,7 @@ def test_fi08_an_exception_is_a_failure_though_wait_succeeds(library: Library) -
         seen = since(b, mark)
         wait, status = (next(c for c in seen if c.call == name) for name in ("wait", "get_status"))
         assert (wait.result, status.result) == (0, BufStatus.DONE_CCU_EXCEPTION)
-        assert "reset_ccu" in names(seen)
+        assert "tensor_size" not in names(seen)[: names(seen).index("reset_ccu")], "the output is not even looked at"
         assert b.executor.calls.generation_id == 2
         assert b.tokens(1, PROMPT, 2) == b.oracle.tokens(PROMPT, 2)
     assert b.sim.violations() == ()
@@ -226,10 +226,9 @@ def test_fi09_a_short_tensor_is_seen_and_nothing_written(library: Library, size:
 def test_fi10_what_is_not_finite_ends_its_generation(library: Library, action: str, index: int) -> None:
     with executing(library) as b:
         b.sim.fault("infer", action, index)
-        pool = pool_of(b)
+        mark, pool = len(b.calls()), pool_of(b)
         result = b.run(1, PROMPT)
         assert (result.status.code_name, result.logits) == ("ShimNotFinite", None)
-        mark = last(b, "wait").number
         assert b.executor.wait_ready(READY_S)
         assert b.executor.calls.generation_id == 2
         assert pool.counts().quarantined == 1
@@ -286,7 +285,7 @@ def test_fi13_closing_with_one_queued_and_one_submitted(library: Library) -> Non
             until(lambda: waiting(b))
             queued = b.enqueue(2, OTHER)
             infers = b.calls().count("infer")
-            closing = threading.Thread(target=lambda: closed.append(b.executor.close()))
+            closing = threading.Thread(target=lambda: closed.append(b.executor.close()), daemon=True)
             closing.start()
             assert not end(queued).status.ok
             with pytest.raises(Refused):
