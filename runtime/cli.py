@@ -27,6 +27,7 @@ from runtime.draft import Roles, draft
 from runtime.exits import Exit, Failure
 from runtime.manifest import CalTaskKind, ManifestError
 from runtime.names import listed, plain, shown
+from runtime.run import run_command
 from runtime.strict_json import dumps
 from runtime.vendor_probe.command import vendor_probe
 
@@ -118,6 +119,7 @@ def models_command(
 group.add_command(doctor_command)
 group.add_command(models_command)
 group.add_command(run_device)
+group.add_command(run_command)
 group.add_command(bench)
 group.add_command(vendor_probe)
 

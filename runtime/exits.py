@@ -30,6 +30,8 @@ class Exit(enum.IntEnum):
     NOT_WRITTEN = 9, "a file or the report could not be written"
     DIFFERENT = 10, "a token or bit differs from a reference, or the simulator saw a violation"
     UNDETERMINED = 11, "a vendor fact could not be determined; it counts as the worst case"
+    FAILED = 12, "the device Failed: neither policy nor budget allowed another reset; only a new process can go on"
+    UNEXPLAINED = 13, "a job hung or failed without a cause, something was not given back, or too few completed"
     INTERRUPTED = 130, "interrupted (Ctrl-C)"
 
 
