@@ -106,6 +106,7 @@ class DeviceExecutor:
         self._sequences: dict[int, Any] = {}
         self._clock = threading.Event()
         self._closing = False
+        self._dead = ""  # the name of an actor that died
         self._threads = [self._thread("clock", self._run_clock), *self._cast()]
         for thread in self._threads:
             thread.start()
@@ -117,7 +118,7 @@ class DeviceExecutor:
 
     def ready(self) -> bool:
         """Whether jobs are served now."""
-        return bool(self.engine.read(lambda s: self._is_ready.guard(s, None)))
+        return not self._dead and bool(self.engine.read(lambda s: self._is_ready.guard(s, None)))
 
     def enqueue(self, request: InferenceRequest) -> JobHandle:
         """Take a request through admission to the submit queue (§6.2), on the caller's thread.
@@ -185,6 +186,8 @@ class DeviceExecutor:
     def _arrive(self, request: InferenceRequest) -> Any:
         """The job's record, in the admission line. Raises Refused; the device is not touched."""
         model = self.calls.model
+        if self._dead:
+            raise self._refusal(request, StatusKind.UNAVAILABLE, f"the executor's {self._dead} has died")
         if model is None:
             raise self._refusal(request, StatusKind.UNAVAILABLE, "no model has been configured yet")
         try:
@@ -287,7 +290,20 @@ class DeviceExecutor:
         return threading.Thread(target=run, args=arguments, name=f"calexec {name}", daemon=True)
 
     def _act(self, takes: tuple[CompiledRule, ...], progress: Progress) -> None:
-        drive(self.engine, self._outcomes, self._table, actor(takes), progress)
+        try:
+            drive(self.engine, self._outcomes, self._table, actor(takes), progress)
+        except Exception as error:
+            log.critical("%s died while %s", progress.name, progress.doing, exc_info=error)
+            self._died(progress.name)
+
+    def _died(self, name: str) -> None:
+        """A bug ended an actor: nothing is served any more, and nobody is kept waiting (F47)."""
+        self._dead = name
+        with self._mu:
+            left = list(self._jobs.values())
+        for context in left:
+            status = self._status_of(context, StatusKind.INTERNAL, f"{name} died")
+            context.handle.resolve(InferenceResult(status, None, context.timings))
 
     def _wake_clock(self) -> None:
         self._clock.set()

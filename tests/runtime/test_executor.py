@@ -163,3 +163,19 @@ def test_a_broken_device_is_seen_in_the_tokens(library: Library) -> None:
         assert first.status.ok, "nothing tells that the KV is incomplete"
         second = b.run(1, [7], past=len(PROMPT))
         assert not second.status.ok
+
+
+def test_an_actor_that_dies_keeps_nobody_waiting(library: Library, caplog: pytest.LogCaptureFixture) -> None:
+    """F47: a bug of ours; the handle is resolved and readiness is false."""
+    with executing(library) as b:
+
+        def bug(job: object) -> str:
+            raise ZeroDivisionError
+
+        b.executor._table["infer"] = bug  # type: ignore[index]
+        result = b.run(1, PROMPT)
+        assert (result.status.kind, result.status.stage) == (StatusKind.INTERNAL, "submitter died")
+        assert not b.executor.ready()
+        with pytest.raises(Refused, match="submitter has died"):
+            b.enqueue(2, PROMPT)
+    assert "ZeroDivisionError" in caplog.text
