@@ -88,7 +88,9 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
 
 
 def c_integer(c_type: Any, what: str, value: SupportsIndex) -> int:
-    """The int, if the C type can hold it: ctypes alone would cut it."""
+    """The int, if the C type can hold it: ctypes alone would cut it. A bool is none: it would pass for 0 or 1."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{what} is {value!r}; an integer is needed")
     number = index(value)
     low, high = _range(c_type)
     if not low <= number <= high:

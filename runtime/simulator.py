@@ -14,6 +14,7 @@ from typing import Any
 from attrs import frozen
 
 from runtime.calrt import Library
+from runtime.calrt_c import c_integer, c_text
 
 __all__ = ["Action", "Call", "Key", "NotSimulated", "Simulator", "SimulatorError", "Violation"]
 
@@ -26,7 +27,7 @@ class NotSimulated(RuntimeError):
 
 
 class SimulatorError(ValueError):
-    """The panel refused: an unknown key, a value out of range, a power cycle of an open device."""
+    """Refused: an unknown key, a value out of range, a power cycle of an open device, what C would cut short."""
 
 
 class _KeyInfo(ctypes.Structure):
@@ -122,10 +123,27 @@ class Violation:
     text: str
 
 
+def _number(c_type: Any, what: str, value: int) -> int:
+    """The int, which ctypes would cut to its C type. Raises SimulatorError."""
+    try:
+        return c_integer(c_type, what, value)
+    except (TypeError, ValueError) as error:
+        raise SimulatorError(str(error)) from None
+
+
+def _text(what: str, value: str) -> bytes:
+    """The name, which C would end at a NUL. Raises SimulatorError."""
+    try:
+        return c_text(what, value)
+    except (TypeError, ValueError) as error:
+        raise SimulatorError(str(error)) from None
+
+
 class Simulator:
     """Device `index` (0 to 63) of the simulator `library`, the file libcalrt.so that the shim has loaded.
 
-    Raises NotSimulated when that library has no control panel. Its methods raise SimulatorError when the panel refuses.
+    Raises NotSimulated when that library has no control panel; SimulatorError for what the panel refuses, and for what
+    must not reach it, such as a number that C would cut.
     """
 
     def __init__(self, library: Path, index: int = 0) -> None:
@@ -138,7 +156,7 @@ class Simulator:
         for name, function in self._functions.items():
             function.argtypes, function.restype = _ARGUMENTS[name], ctypes.c_int
         self._last_error.argtypes, self._last_error.restype = (), ctypes.c_char_p
-        self.index = index
+        self.index = _number(_u32, "the device's index", index)
 
     @staticmethod
     def beside(library: Library, index: int = 0) -> Simulator:
@@ -183,19 +201,19 @@ class Simulator:
     def set(self, **settings: int) -> None:
         """Set keys, such as `set(clock=1, decode_us=5000)`."""
         for key, value in settings.items():
-            self._do("set", key.encode(), int(value))
+            self._do("set", _text("the key", key), _number(_i64, f"the value of {key}", value))
 
     def get(self, key: str) -> int:
-        return self._ask("get", key.encode())
+        return self._ask("get", _text("the key", key))
 
     def truth(self, name: str) -> int:
         """What the device knows: now_us, broken, jobs_running, memory_used, ... (calrt_sim.h lists them)."""
-        return self._ask("truth", name.encode())
+        return self._ask("truth", _text("the name", name))
 
     def kv(self, sequence: int) -> tuple[int, int]:
         """(length in tokens, digest of the entries) that the device holds; length -1: nothing."""
         length, digest = _i64(), _u64()
-        self._do("kv", sequence, ctypes.byref(length), ctypes.byref(digest))
+        self._do("kv", _number(_i32, "the sequence", sequence), ctypes.byref(length), ctypes.byref(digest))
         return length.value, digest.value
 
     def power_cycle(self) -> None:
@@ -210,15 +228,18 @@ class Simulator:
         return bool(moved.value)
 
     def advance(self, us: int) -> None:
-        self._do("advance", us)
+        self._do("advance", _number(_i64, "the span in us", us))
 
     # -- faults -------------------------------------------------------------------------------------------------------
     def fault(self, call: str, action: str, a: int = 0, b: int = 0, nth: int = 1) -> None:
         """At the nth coming call of `call`, `action` happens (see `actions()` for what a and b mean)."""
-        self._do("fault", call.encode(), nth, action.encode(), a, b)
+        a_type = ctypes.c_int if action == "return" else _i64  # a code of CalRT's, which is an int
+        numbers = (_number(a_type, "a", a), _number(_i64, "b", b))
+        names = (_text("the call", call), _number(_i64, "nth", nth), _text("the action", action))
+        self._do("fault", *names, *numbers)
 
     def fault_seed(self, seed: int, per_million: int) -> None:
-        self._do("fault_seed", seed, per_million)
+        self._do("fault_seed", _number(_u64, "the seed", seed), _number(_i64, "per_million", per_million))
 
     def faults_clear(self) -> None:
         self._do("faults_clear")
