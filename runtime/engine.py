@@ -274,11 +274,14 @@ class Engine:
             self.journal.add(self.now_us(), rule.id, getattr(element, "tag", None), observed)
             self._set_timers(rule, element)
             for concern in self._concerns(rule):
+                exhausted = False  # nothing is there for an actor that serves anybody
                 for waiter in list(self._waiting[concern.rule]):
-                    if not waiter.parked:
+                    if not waiter.parked or (exhausted and waiter.element is None):
                         continue
                     fired = self._for(waiter, concern, element)
-                    if fired is not None:
+                    if fired is None:
+                        exhausted = exhausted or waiter.element is None
+                    else:
                         self._unpark(waiter)
                         waiter.result = fired
                         granted.append(waiter)
