@@ -5,9 +5,10 @@ for what the device answered. What is raised is misuse that must not reach C: a 
 cannot hold, a buffer that cannot be written, a handle that was released. The GIL is released during every call, so a
 `wait()` blocks its own thread only.
 
-Memory. A mapped buffer belongs to the device until its tensor is mapped anew or the handle is released: until then it
-is exported (resizing a bytearray or closing an mmap raises BufferError) and kept alive, by the library and not by the
-handle object, so that a handle which is dropped without a release leaks its memory and never frees it under the device.
+Memory. A mapped buffer belongs to the device until its tensor is mapped anew, with success, or the handle is released;
+so does one whose map failed, for CalRT may have done it. Until then it is exported (resizing a bytearray or closing an
+mmap raises BufferError) and kept alive, by the library and not by the handle object, so that a handle which is dropped
+without a release leaks its memory and never frees it under the device.
 Nothing is released by the garbage collector, for the same reason: `release()` or a `with` block does it.
 """
 
@@ -23,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self, TypeVar
 
-from numpy import float32, uint16
+from numpy import dtype, float32, uint16
 from numpy.typing import NDArray
 
 import runtime
@@ -37,6 +38,7 @@ from runtime.calrt_c import (
     c_handle,
     c_integer,
     c_text,
+    elements,
     exported,
     python_text,
 )  # fmt: skip
@@ -53,6 +55,7 @@ __all__ = [
 LIBRARY_VARIABLE = "CALRT_LIBRARY"
 LIBRARY_NAME = "libcalrt_c.so"
 NOT_FINITE = code_named("ShimNotFinite").number
+BF16, F32 = dtype(uint16), dtype(float32)  # of the logits, on the host
 TEXT_BYTES = 1024  # of the last error: the shim keeps no more
 
 
@@ -93,7 +96,8 @@ class Library:
             raise NativeMissing(f"{path} cannot be used as {LIBRARY_NAME}: {error}") from None
         for name, function in self._functions.items():
             function.argtypes, function.restype = ARGUMENTS[name], c_int
-        self._pins: dict[int, dict[str, Any]] = {}  # handle -> tensor -> the exported memory
+        # handle -> tensor -> (address, bytes) -> the exported memory: more than one after a map that failed
+        self._pins: dict[int, dict[str, dict[tuple[int, int], Any]]] = {}
 
     @staticmethod
     def load(path: Path | str | None = None) -> Library:
@@ -143,10 +147,12 @@ class Library:
     def logits(
         self, source: NDArray[uint16], base: int, count: int, target: NDArray[float32]
     ) -> tuple[int, int | None]:
-        """calrt_c_logits over contiguous arrays; (code, index of the first bad value). `runtime.logits` checks more."""
+        """calrt_c_logits over arrays of any shape; (code, index of the first bad value). `runtime.logits` says more.
+
+        Raises TypeError and ValueError for arrays that C would misread; overlap is a code of the shim's."""
         first_bad = c_uint64()
         numbers = (c_integer(c_uint64, "base", base), c_integer(c_uint64, "count", count))
-        from_memory, to_memory = (source.ctypes.data, source.size), (target.ctypes.data, target.size)
+        from_memory, to_memory = elements("source", source, BF16), elements("target", target, F32, writable=True)
         code = self.call("logits", *from_memory, *numbers, *to_memory, byref(first_bad))
         return code, first_bad.value if code == NOT_FINITE else None
 
@@ -342,14 +348,18 @@ class _Buffer(Handle):
 
     def __init__(self, library: Library, number: int) -> None:
         super().__init__(library, number)
-        self._pins: dict[str, Any] = library._pins.setdefault(number, {})
+        self._pins = library._pins.setdefault(number, {})
 
     def map_buf(self, tensor: str, buffer: Any) -> int:
-        """Maps a writable contiguous buffer (§6.3-8), whole. After any return but 0 the tensor's old memory is kept."""
+        """Maps a writable contiguous buffer (§6.3-8), whole. After any return but 0 the call may have been done or not:
+        the tensor's old memory and the new are both kept, until a map of it succeeds or the handle is released."""
         name, memory = c_text("the tensor's name", tensor), exported(f"tensor {tensor!r}", buffer)
-        code = self._call(f"{self.prefix}_map_buf", name, ctypes.addressof(memory), ctypes.sizeof(memory))
+        handle, place = self.number, (ctypes.addressof(memory), ctypes.sizeof(memory))
+        held = self._pins.setdefault(tensor, {})
+        held[place] = memory  # before the call: nothing may come between it and this
+        code = self.library.call(f"{self.prefix}_map_buf", handle, name, *place)
         if code == 0:
-            self._pins[tensor] = memory
+            self._pins[tensor] = {place: memory}
         return code
 
     def slice_tensor(self, tensor: str, offset: int, size: int) -> int:

@@ -2,7 +2,8 @@
 
 Theory. Every function of the header returns an int; its arguments stand in one table, and a test compares that table
 and the structs with the header. ctypes alone would cut an int to its type's width, end a name at a NUL and follow the
-address of freed memory: the functions below refuse all three before a call is made.
+address of freed memory, and numpy would give the address of memory that is not laid out as C takes it to be: the
+functions below refuse all that before a call is made.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from ctypes import POINTER, c_char, c_char_p, c_int, c_int32, c_int64, c_size_t,
 from functools import cache
 from operator import index
 from typing import Any, SupportsIndex
+
+from numpy import ndarray
 
 NAME_BYTES, MAX_RANK = 256, 8
 
@@ -128,3 +131,21 @@ def exported(what: str, buffer: Any) -> Any:
         if not view.c_contiguous:
             raise ValueError(f"the memory for {what} is not contiguous (shape {view.shape}, strides {view.strides})")
         return (c_char * view.nbytes).from_buffer(buffer)
+
+
+def elements(what: str, array: Any, wanted: Any, writable: bool = False) -> tuple[int, int]:
+    """(address, number of elements) of an array that C may take for contiguous elements of the wanted type.
+
+    Raises TypeError for other elements; ValueError for memory that is not contiguous, aligned, or writable."""
+    if not isinstance(array, ndarray):
+        raise TypeError(f"{what} is of type {type(array).__name__}; an array of {wanted} is needed")
+    if array.dtype != wanted:
+        raise TypeError(f"{what} has elements of type {array.dtype}; {wanted} is needed")
+    flags = array.flags
+    if not flags.c_contiguous:
+        raise ValueError(f"{what} is not contiguous (shape {array.shape}, strides {array.strides})")
+    if not flags.aligned:
+        raise ValueError(f"{what} is not aligned to {wanted}")
+    if writable and not flags.writeable:
+        raise ValueError(f"{what} is read-only")
+    return array.ctypes.data, array.size

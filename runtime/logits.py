@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.calrt import Library
+from runtime.calrt import BF16, F32, Library
 
 __all__ = ["convert"]
 
-BF16, F32, BYTES = np.dtype(np.uint16), np.dtype(np.float32), (np.dtype(np.uint8), np.dtype("S1"))
+BYTES = (np.dtype(np.uint8), np.dtype("S1"))
 
 
 def convert(
@@ -26,31 +26,26 @@ def convert(
 
     source: BF16 as uint16, or bytes; target: float32, or writable bytes; arrays or any other contiguous buffer. Returns
     (0, None); (ShimNotFinite, index within the range) where a value is NaN or infinite, everything being converted
-    nevertheless; (ShimOutOfRange, None) where the range leaves source or target, nothing being written then. Raises
-    TypeError for another element type, ValueError for memory that is not contiguous, aligned or writable, and for a
-    base or count that is no uint64. library: the built one unless given.
+    nevertheless; (ShimOutOfRange, None) where the range leaves source or target, and (ShimBadArgument, None) where they
+    overlap, nothing being written then. Raises TypeError for another element type, ValueError for memory that is not
+    contiguous, aligned or writable, and for a base or count that is no uint64. library: the built one unless given.
     """
     halves, floats = _elements("source", source, BF16), _elements("target", target, F32)
-    if not floats.flags.writeable:
-        raise ValueError("target is read-only")
     return (library or Library.load()).logits(halves, base, count, floats)
 
 
 def _elements(name: str, memory: Any, wanted: np.dtype[Any]) -> NDArray[Any]:
-    """The memory as a contiguous array of the wanted type, without a copy."""
-    if isinstance(memory, np.ndarray) and memory.dtype == wanted and memory.flags.carray:
-        return memory  # the usual case, on every call's way
+    """Bytes as an array of the wanted type, without a copy. Other elements as they are: `Library.logits` judges."""
     try:
         array = memory if isinstance(memory, np.ndarray) else np.asarray(memoryview(memory))
     except TypeError as error:
         raise TypeError(f"{name} is no buffer: {error}") from None
-    if array.dtype not in (wanted, *BYTES):
+    if array.dtype.itemsize != 1:
+        return array  # the usual case, on every call's way
+    if array.dtype not in BYTES:
         raise TypeError(f"{name} has elements of type {array.dtype}; {wanted}, or bytes, are needed")
     if not array.flags.c_contiguous:
         raise ValueError(f"{name} is not contiguous (shape {array.shape}, strides {array.strides})")
     if array.nbytes % wanted.itemsize:
         raise ValueError(f"{name} has {array.nbytes} bytes, which is no whole number of {wanted}")
-    flat = array.reshape(-1).view(wanted)
-    if not flat.flags.aligned:
-        raise ValueError(f"{name} is not aligned to {wanted}")
-    return flat
+    return array.reshape(-1).view(wanted)

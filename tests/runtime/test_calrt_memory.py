@@ -45,12 +45,39 @@ def test_memory_is_pinned_until_it_is_mapped_anew_or_released(on: Bench, kind: s
     assert [pinned(m) for m in (first, second, other)] == [False, False, False]
 
 
-def test_a_map_that_fails_keeps_the_old_memory(on: Bench, sdk: OtherSdk) -> None:
-    old, new = bytearray(8), bytearray(8)
-    on.input.map_buf("a", old)
-    sdk.script("CalrtInputBuf::MapBuf", Way.RETURN, 24)
-    assert on.input.map_buf("a", new) == 24
-    assert [pinned(old), pinned(new)] == [True, False]
+@pytest.mark.parametrize("way", [Way.RETURN, Way.THROW_RUNTIME_ERROR])
+def test_a_map_that_fails_may_have_been_done(on: Bench, sdk: OtherSdk, way: Way) -> None:
+    """So the device may use the old memory or the new; both stay until a map succeeds."""
+    first, *memory = (bytearray(8) for _ in range(4))
+    assert on.input.map_buf("a", first) == 0
+    sdk.script("CalrtInputBuf::MapBuf", way, 24)
+    assert on.input.map_buf("a", memory[0]) != 0
+    assert on.input.map_buf("a", memory[1]) != 0
+    assert [pinned(m) for m in (first, *memory)] == [True, True, True, False]
+    sdk.clear()
+    assert on.input.map_buf("a", memory[2]) == 0
+    assert [pinned(m) for m in (first, *memory)] == [False, False, False, True]
+
+
+def test_what_failed_maps_keep_is_let_go_by_the_release(on: Bench, sdk: OtherSdk) -> None:
+    """And the same memory again and again is kept once."""
+    sdk.script("CalrtOutputBuf::MapBuf", Way.RETURN, 24)
+    memory = bytearray(8)
+    assert [on.output.map_buf("a", memory) for _ in range(100)] == [24] * 100
+    assert pinned(memory)
+    assert sum(len(held) for held in on.library._pins[on.output.number].values()) == 1
+    assert on.output.release() == 0
+    assert not pinned(memory)
+
+
+def test_a_map_that_never_reaches_c_keeps_nothing(on: Bench) -> None:
+    memory = bytearray(8)
+    with pytest.raises(ValueError, match="a NUL would end it"):
+        on.input.map_buf("a\0b", memory)
+    assert on.input.release() == 0
+    with pytest.raises(ReleasedHandle):
+        on.input.map_buf("a", memory)
+    assert not pinned(memory)
 
 
 def test_a_release_that_is_refused_keeps_the_memory(debug_over_other: Library, sdk: OtherSdk) -> None:

@@ -6,6 +6,7 @@ What must come out is computed by numpy from the definition: a BF16 is the upper
 from __future__ import annotations
 
 import mmap
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -138,6 +139,52 @@ def test_memory_that_is_wrong(over_other: Library, source: Any, target: Any, err
         convert(source, 0, 1, target, library=over_other)
 
 
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    array.flags.writeable = False
+    return array
+
+
+def misaligned(dtype: Any) -> NDArray[Any]:
+    return np.zeros(33, np.uint8)[1:].view(dtype)
+
+
+ONES = np.full(4, 0x3F80, np.uint16)
+MISREAD: list[tuple[Callable[[], Any], Callable[[], Any], type[Exception], str]] = [
+    (lambda: ONES, lambda: read_only(np.zeros(4, np.float32)), ValueError, "target is read-only"),
+    (lambda: ONES, lambda: np.zeros(8, np.float32)[::2], ValueError, "target is not contiguous"),
+    (lambda: ONES, lambda: np.zeros((4, 4), np.float32)[:, 0], ValueError, "target is not contiguous"),
+    (lambda: ONES, lambda: np.zeros(4, np.float32)[::-1], ValueError, "target is not contiguous"),
+    (lambda: ONES, lambda: np.zeros(16, np.float16)[:4], TypeError, "target has elements of type float16; float32"),
+    (lambda: ONES, lambda: np.zeros(16, np.int8)[:4], TypeError, "target has elements of type int8; float32"),
+    (lambda: ONES, lambda: np.zeros(4, ">f4"), TypeError, "target has elements of type >f4"),
+    (lambda: ONES, lambda: misaligned(np.float32)[:4], ValueError, "target is not aligned to float32"),
+    (lambda: ONES, lambda: bytearray(16), TypeError, "target is of type bytearray; an array of float32 is needed"),
+    (lambda: ONES.view(np.uint8), lambda: np.zeros(4, np.float32), TypeError, "source has elements of type uint8"),
+    (lambda: ONES[::2], lambda: np.zeros(4, np.float32), ValueError, "source is not contiguous"),
+    (lambda: np.broadcast_to(ONES[:1], 4), lambda: np.zeros(4, np.float32), ValueError, "source is not contiguous"),
+    (lambda: misaligned(np.uint16)[:4], lambda: np.zeros(4, np.float32), ValueError, "source is not aligned to uint16"),
+]
+
+
+@pytest.mark.parametrize(("source", "target", "error", "text"), MISREAD)
+def test_the_binding_itself_lets_nothing_through_that_c_would_misread(
+    over_other: Library, source: Callable[[], Any], target: Callable[[], Any], error: type[Exception], text: str
+) -> None:
+    """Without `convert` in front of it; and nothing is written, also not beside the target."""
+    into = target()
+    base = into if getattr(into, "base", None) is None else into.base
+    with pytest.raises(error, match=text):
+        over_other.logits(source(), 0, 4, into)
+    assert not np.asarray(base).any()
+
+
+def test_a_read_only_source_is_read(over_other: Library) -> None:
+    """Control: only what is written must be writable."""
+    target = np.zeros(4, np.float32)
+    assert over_other.logits(read_only(ONES.copy()), 0, 4, target) == (0, None)
+    assert (target == 1).all()
+
+
 @pytest.mark.parametrize(
     ("base", "count", "error", "text"),
     [
@@ -159,4 +206,5 @@ def test_overlap_is_refused(over_other: Library) -> None:
         code, first_bad = convert(source, 0, 16, target.view(np.float32), library=over_other)
         assert (code, first_bad) == (BAD_ARGUMENT, None)
         assert "overlap" in over_other.last_error()
+    assert not memory.any(), "nothing was written"
     assert convert(memory[:16], 0, 16, memory[16:48].view(np.float32), library=over_other) == (0, None)
