@@ -74,7 +74,7 @@ def _lines(book: Rulebook) -> Iterator[str]:
         "",
         "**w**: the rule changes something of that domain; r: it only reads there. Columns are in §5.2's order. A call",
         "is made after the step that begins it and reported by another, so none of the five is held during one.",
-        "(KvManager is called by one thread at a time; that lock is `KvCoordinator`'s own, and protects nothing of these.)",
+        "(KvManager is called by one thread at a time; that lock is `KvCoordinator`'s own and guards none of these.)",
         "",
         *_head("rule", "actor", "call", *book.locks),
     )
