@@ -2,7 +2,8 @@
 
 Theory. A name that was copied by hand, by a word processor or from a picture differs from the real one in ways that the
 eye does not see: case, a blank at the end, an invisible character, a letter of another script. The tests below are
-tried in order, from the least difference on, and the first that holds says what it is.
+tried in order, from the least difference on, and the first that holds says what it is; of several names for which it
+holds, the one that shares most with what was written is the nearest.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ def nearest(written: str, names: Iterable[str]) -> Near | None:
     """The name that differs least from what was written; None when none is near."""
     others = [n for n in names if n != written]
     for clause, is_near in TESTS:
-        for name in others:
-            if is_near(written, name):
-                return Near(name, f"{clause} ({_place(written, name)})")
+        if near := [n for n in others if is_near(written, n)]:
+            name = min(near, key=lambda n: _difference(written, n))
+            return Near(name, f"{clause} ({_place(written, name)})")
     return None
 
 
@@ -80,6 +81,12 @@ def _middles(a: str, b: str) -> tuple[str, str, int]:
     a, b = a[start:], b[start:]
     end = next((i for i, (x, y) in enumerate(zip(a[::-1], b[::-1], strict=False)) if x != y), min(len(a), len(b)))
     return a[: len(a) - end], b[: len(b) - end], start
+
+
+def _difference(a: str, b: str) -> int:
+    """Characters of both that are not in their common beginning and end."""
+    left, right, _ = _middles(a, b)
+    return len(left) + len(right)
 
 
 def _place(written: str, real: str) -> str:

@@ -44,7 +44,7 @@ def test_an_unknown_sanitizer(tmp_path: Path) -> None:
     assert first_error(str(caught.value)) == 'CALEXEC_SANITIZE is "memory"; it may be empty, address or thread.'
 
 
-@pytest.mark.parametrize("compiler", ["/nowhere/c++", "nobodys-c++", "false"])
+@pytest.mark.parametrize("compiler", ["/nowhere/c++", "nobodys-c++"])
 def test_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: str) -> None:
     monkeypatch.setenv("CXX", compiler)
     with pytest.raises(native_builds.BuildFailed) as caught:
@@ -52,8 +52,30 @@ def test_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, com
     assert first_error(str(caught.value)) == NO_COMPILER
 
 
+def test_a_compiler_that_does_not_take_the_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is a compiler, and the line says what it says."""
+    monkeypatch.setenv("CXXFLAGS", "-fnobodys-flag")
+    with pytest.raises(native_builds.BuildFailed) as caught:
+        native_builds.configure(native_builds.NATIVE, tmp_path / "build")
+    line = first_error(str(caught.value))
+    assert re.fullmatch(
+        r"the C\+\+ compiler /\S+ was found, but it does not compile a trivial program "
+        r"with the flags of the environment \(CXX, CXXFLAGS, LDFLAGS\): \S+ error: .*-fnobodys-flag.*",
+        line,
+    )
+
+
+def test_a_compiler_that_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "false")
+    with pytest.raises(native_builds.BuildFailed) as caught:
+        native_builds.configure(native_builds.NATIVE, tmp_path / "build")
+    line = first_error(str(caught.value))
+    assert re.fullmatch(r"the C\+\+ compiler /\S*false was found, but it does not compile .*: it says nothing", line)
+
+
 def test_an_error_in_the_source_is_named_with_its_place(tmp_path: Path, other_root: Path) -> None:
-    copy = tmp_path / "native"
+    """The place is whole, although there is a space in it."""
+    copy = tmp_path / "the native parts"
     shutil.copytree(native_builds.NATIVE, copy)
     source = copy / "shim" / "logits.cpp"
     lines = source.read_text(encoding="utf-8").splitlines()
@@ -101,6 +123,10 @@ def test_an_sdk_whose_numbers_differ_is_refused_by_the_compiler(tmp_path: Path, 
             "a.cpp:1:2: warning: unused\nb.hpp:3:4: fatal error: x.h: No such file\nb.cpp:9: error: later\n",
             "b.hpp:3:4: fatal error: x.h: No such file",
         ),
+        (
+            "FAILED: x.o\n/usr/bin/c++ -o x.o\n  /home/my tree/a.cpp:1:2: error: no\n",
+            "/home/my tree/a.cpp:1:2: error: no",
+        ),
         ("nothing of interest\n", "the build failed without a message that is known"),
     ],
 )  # fmt: skip
@@ -118,6 +144,32 @@ def test_a_failed_build_is_one_line(
     assert out == ""
     assert re.fullmatch(r"native: .*neither 'setup.py' nor 'pyproject.toml' found.* \(log: build/native.log\)\n", err)
     assert (tmp_path / "build" / "native.log").stat().st_size > 0
+
+
+@pytest.mark.parametrize("build_type", ["Foo", "debug", "MinSizeRel", "Release "])
+def test_an_unknown_build_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], build_type: str
+) -> None:
+    """CMake would take it, and build without optimisation."""
+    monkeypatch.setattr(build_native, "ROOT", tmp_path)
+    monkeypatch.setenv("BUILD_TYPE", build_type)
+    assert build_native.main() == 1
+    allowed = "allowed are Release, Debug, RelWithDebInfo"
+    assert capsys.readouterr() == ("", f"native: BUILD_TYPE is {build_type!r}; {allowed}\n")
+    assert not (tmp_path / "build").exists()
+
+
+@pytest.mark.parametrize("build_type", ["", *build_native.BUILD_TYPES])
+def test_the_build_types_of_cmake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], build_type: str
+) -> None:
+    """Control: these reach pip, which fails because there is no project; and CMakeLists.txt names the same."""
+    monkeypatch.setattr(build_native, "ROOT", tmp_path)
+    monkeypatch.setenv("BUILD_TYPE", build_type)
+    assert build_native.main() == 1
+    assert "neither 'setup.py' nor 'pyproject.toml' found" in capsys.readouterr().err
+    cmake = (native_builds.NATIVE / "CMakeLists.txt").read_text(encoding="utf-8")
+    assert build_type in cmake
 
 
 # -- installing: slow, for pip makes an environment of its own --------------------------------------------------------
