@@ -185,6 +185,10 @@ class DeviceCalls:
             log.warning("sequence %s: remove: %s", sequence.tag, failure)
         return "failed" if failure else "ok"
 
+    def forget(self, seq_id: int) -> None:
+        """The host's number of a sequence means nothing any more."""
+        self._kv_ids.pop(seq_id, None)
+
     # -- the device --------------------------------------------------------------------------------------------------
     def reset(self, nothing: Any) -> str:
         """The present rung of the ladder (§9.2)."""

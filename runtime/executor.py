@@ -104,6 +104,7 @@ class DeviceExecutor:
         self._mu = threading.Lock()  # of what follows
         self._jobs: dict[Any, JobContext] = {}
         self._sequences: dict[int, Any] = {}
+        self._leaving: set[Any] = set()  # removed sequences that an ended job still names
         self._clock = threading.Event()
         self._closing = False
         self._dead = ""  # the name of an actor that died
@@ -144,15 +145,27 @@ class DeviceExecutor:
             return Status(kind=StatusKind.UNAVAILABLE, stage="seq_rm", text=rejected.status, seq_id=seq_id)
         if rule is None:
             return Status(kind=StatusKind.UNAVAILABLE, stage="seq_rm", text="the device is not serving", seq_id=seq_id)
-        if rule.rule.begins is None:
-            return Status(kind=StatusKind.OK, seq_id=seq_id)
-        observed = self._table[rule.rule.begins.name](sequence)
-        self.engine.fire(self._outcomes.of(rule.rule.begins, observed), sequence, observed)
+        observed = "ok"
+        if rule.rule.begins is not None:
+            observed = self._table[rule.rule.begins.name](sequence)
+            self.engine.fire(self._outcomes.of(rule.rule.begins, observed), sequence, observed)
         if observed == "ok":
+            self._forget_sequence(seq_id, sequence)
             return Status(kind=StatusKind.OK, seq_id=seq_id)
         return Status(
             kind=StatusKind.INTERNAL, stage="seq_rm", text="what the device holds is not known", seq_id=seq_id
         )
+
+    def _forget_sequence(self, seq_id: int, sequence: Any) -> None:
+        """A removed one is not known any more as soon as no job names it; a new job takes it up again."""
+        with self._mu:
+            if any(job.seq_of is sequence for job in self._jobs):
+                self._leaving.add(sequence)
+            elif self._sequences.get(seq_id) is sequence:
+                self._leaving.discard(sequence)
+                del self._sequences[seq_id]
+                self.calls.forget(seq_id)
+                self.engine.remove("seq", sequence)
 
     def close(self) -> bool:
         """No new jobs; what is queued is answered, what is on the device is waited for, within `close_ms` (FI13).
@@ -219,6 +232,7 @@ class DeviceExecutor:
             if len(self._sequences) >= self.config.jobs_max + self.config.sequences_max:
                 raise self._refusal(request, StatusKind.RESOURCE_EXHAUSTED, "too many sequences; seq_rm some")
             self._sequences[request.seq_id] = self.engine.add("seq", request.seq_id)
+        self._leaving.discard(self._sequences[request.seq_id])
         return self._sequences[request.seq_id]
 
     def _refusal(self, request: InferenceRequest, kind: StatusKind, text: str) -> Refused:
@@ -271,6 +285,8 @@ class DeviceExecutor:
         with self._mu:
             self._jobs.pop(job, None)
         self.engine.remove("job", job)
+        if job.seq_of in self._leaving:
+            self._forget_sequence(job.seq_of.tag, job.seq_of)
 
     # -- threads -------------------------------------------------------------------------------------------------------
     def _takes(self, mine: Callable[[Rule], bool]) -> tuple[CompiledRule, ...]:
