@@ -39,7 +39,7 @@ BACKOFF_S = (0.002, 0.2)  # the first one, and the longest
 READY_S = 60.0
 SEQUENCES = 8  # ids of a client: those about which there is doubt wait for a new generation
 FIRST_CANCEL_US = 2_000
-KEPT = 20  # findings that are told in words
+KEPT = 10  # findings of a kind that are told in words
 
 
 class Ends:
@@ -57,7 +57,7 @@ def cause_of(status: Status) -> str:
 
 @define
 class Tally:
-    """What all clients saw. Thread-safe; read it when they have ended. Lists of findings keep the first KEPT."""
+    """What all clients saw. Thread-safe; read it when they have ended. Findings: the first KEPT of each kind."""
 
     jobs: Counter[tuple[str, str]] = field(factory=Counter)  # by status and cause
     requests: Counter[str] = field(factory=Counter)
@@ -91,8 +91,9 @@ class Tally:
     def finding(self, kind: str, text: str) -> None:
         """kind: the name of one of the counts."""
         with self._mu:
-            setattr(self, kind, getattr(self, kind) + 1)
-            if len(self.findings) < KEPT:
+            found = getattr(self, kind) + 1
+            setattr(self, kind, found)
+            if found <= KEPT:
                 self.findings.append(f"{kind}: {text}")
 
 
@@ -260,7 +261,7 @@ class Client:
         return status, result
 
     def _cancel(self, handle: JobHandle, share: float) -> bool:
-        if handle.wait_until(now_us() + int(share * self._usual_us)):
+        if handle.wait_until(now_us() + int(share * self._usual_us / 2)):  # it has come half its way already
             return False
         return handle.cancel()
 

@@ -100,6 +100,7 @@ class DeviceExecutor:
         self._admission = self._takes(lambda r: r.actor.name == "admission")
         self._forget = (self.program.rules["records.forget"],)
         self._ends_generation = {r.id for r in self.program.rules.values() if ("any", "old") in r.writes}
+        self._claims = {r.id for r in self.program.rules.values() if ("own", "answer") in r.writes}
         self._ids = itertools.count(1)
         self._mu = threading.Lock()  # of what follows
         self._jobs: dict[Any, JobContext] = {}
@@ -250,14 +251,25 @@ class DeviceExecutor:
         if rule.id in self._ends_generation:
             self.calls.end_generation()
             log.warning("generation %d begins (%s)", self.calls.generation_id, rule.id)
+            with self._mu:
+                ended = list(self._jobs)
+            for job in ended:  # what was in doubt about a job ends with its generation
+                self._try_to_forget(job)
         if rule.sort != "job":
             return
         context: JobContext = element.tag
         if _fires(rule, "slot", "quarantine"):
             self.calls.quarantine(context)
-        self._answer(rule, element)
-        if rule.rule.begins is None and self.engine.fire(self._forget, element):
-            self._remove(element)
+        claims = rule.id in self._claims
+        if claims:
+            self._answer(rule, element)
+        if claims or rule.rule.begins is None:
+            self._try_to_forget(element)
+
+    def _try_to_forget(self, job: Any) -> None:
+        """Its record is of no more use once it has ended, is answered, and holds nothing."""
+        if job.tag.handle.done() and self.engine.fire(self._forget, job):
+            self._remove(job)
 
     def _answer(self, rule: CompiledRule, job: Any) -> None:
         """Resolve the handle once the answer has been claimed; the first claim never changes (answer.once)."""

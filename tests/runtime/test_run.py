@@ -71,13 +71,13 @@ def test_with_faults_and_cancels(sim: Simulator, capsys: pytest.CaptureFixture[s
     """One client: what a fault of one job does to another's tokens is no part of this test."""
     exit_, found = as_json(
         sim, capsys, "--limit", "12", "--tokens", "12", "--clients", "1", "--faults", "0.02", "--cancel", "0.3",
-        "--seed", "5",
+        "--seed", "5", "--latency-decode-us", "5000", "--latency-prefill-us", "5000",
     )  # fmt: skip
     orders = [Order(12, 0.3, 5).cancelled_at(p)[0] for p in PROMPTS[:12]]
-    cancelled = sum(at is not None for at in orders)
+    cancelled = found["requests"]["cancelled"]
+    assert 0 < cancelled <= sum(at is not None for at in orders)  # a cancel may come too late
     assert found["requests"] == {"completed": 12 - cancelled, "cancelled": cancelled}
     assert exit_ is Exit.OK, found["findings"]
-    assert cancelled > 0
     assert found["resets"] == sum(found["drains"].values()) > 0
     assert found["generations"] == 1 + found["resets"]
     assert found["faults"] >= found["resets"]
@@ -255,3 +255,16 @@ def test_faults_are_as_frequent_as_their_chance() -> None:
 def test_only_what_can_be_survived_is_planned() -> None:
     """§8: 8, 9 and 23 want a person, 4, 5, 10, 11, 12 and 19 another artifact."""
     assert set(SURVIVABLE) == set(range(1, 30)) - {8, 9, 23} - {4, 5, 10, 11, 12, 19}
+
+
+def test_a_job_in_doubt_is_known_until_its_generation_ends(library: Library) -> None:
+    """A commit that is refused leaves the sequence in doubt; many of them must not fill the executor's books."""
+    with executing(library) as b:
+        b.sim.fault("apply", "refuse", nth=2)  # after that of the reservation
+        assert not b.run(1, [1, 2, 3]).status.ok
+        assert b.executor.engine.read(lambda s: len(s.job_elements)) == 1
+        b.sim.fault("infer", "ccu_exception")
+        assert not b.run(2, [1, 2, 3]).status.ok
+        assert b.executor.wait_ready(10)
+        b.tokens(3, [1, 2, 3], 1)
+        assert b.executor.engine.read(lambda s: len(s.job_elements)) == 0
