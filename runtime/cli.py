@@ -25,7 +25,7 @@ from runtime.calrt import Library, ModelInfo
 from runtime.device_run import run_device
 from runtime.draft import Roles, draft
 from runtime.exits import Exit, Failure
-from runtime.manifest import CalTaskKind, ManifestError
+from runtime.manifest import CalTaskKind, ManifestError, refused_names
 from runtime.names import listed, plain, shown
 from runtime.run import run_command
 from runtime.strict_json import dumps
@@ -109,6 +109,8 @@ def models_command(
         for m in models:
             click.secho(_contract_heading(m), bold=True)
             print_table(_contract_table(m))
+        if lines := [f"{calbin}: {line}" for line in refused_names(models)]:
+            raise Failure(Exit.MODELS, lines)
         return Exit.OK
     _write_manifest(loaded, calbin, models, roles, manifest_out)
     click.echo(f"wrote {manifest_out}: {len(models)} submodels of {calbin.name}")
@@ -139,7 +141,19 @@ def _roles(calbin: Path, kinds: Sequence[str], position: str | None, csr: str | 
     cur, comma, total = csr.partition(",")
     if not comma or not cur or not total:
         raise click.UsageError(f"--csr {csr!r} is not CUR,TOTAL")
-    return Roles(dict(_kind(text) for text in kinds), position, cur, total)
+    if cur == total:
+        raise click.UsageError(f"--csr {csr!r} names one CSR twice; expected two")
+    return Roles(_kinds(kinds), position, cur, total)
+
+
+def _kinds(texts: Sequence[str]) -> dict[str, CalTaskKind]:
+    """By the submodel's name, which may be given once: of two kinds none is to be preferred."""
+    kinds: dict[str, CalTaskKind] = {}
+    for name, kind in map(_kind, texts):
+        if name in kinds:
+            raise click.UsageError(f"--kind is given twice for {name!r}; expected one for each submodel")
+        kinds[name] = kind
+    return kinds
 
 
 def _kind(text: str) -> tuple[str, CalTaskKind]:

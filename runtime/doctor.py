@@ -147,12 +147,18 @@ def _digest(manifest: Manifest | None) -> Check:
 def _models(library: Library | None, manifest: Manifest | None) -> Check:
     if library is None or manifest is None:
         return _skipped("models", "manifest" if library else "library")
+    if not _readable(manifest.calbin_path):  # one cause, one line: the check before has it
+        return _skipped("models", "calbin")
     models = load_models(library, manifest.calbin_path)
     if isinstance(models, str):
         return _failed("models", Exit.CALBIN, [models])
     if findings := [f"{manifest.path}: {f}" for f in untrue_models(manifest, models)]:
         return _failed("models", Exit.MODELS, findings)
     return _ok("models", f"all {len(models)} as the contract says")
+
+
+def _readable(path: Path) -> bool:
+    return os.path.isfile(path) and os.access(path, os.R_OK)  # the first is False, too, where the name cannot be
 
 
 def load_models(library: Library, path: Path) -> tuple[ModelInfo, ...] | str:

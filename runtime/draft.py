@@ -9,7 +9,16 @@ from pathlib import Path
 from attrs import frozen
 
 from runtime.calrt import ModelInfo, PrimitiveType, TensorInfo
-from runtime.manifest import CalTaskKind, Manifest, ManifestError, SubmodelContract, TensorContract, digest_of, unsound
+from runtime.manifest import (
+    CalTaskKind,
+    Manifest,
+    ManifestError,
+    SubmodelContract,
+    TensorContract,
+    digest_of,
+    refused_names,
+    unsound,
+)
 from runtime.names import hint, listed, shown
 from runtime.strict_json import JsonError
 
@@ -26,7 +35,8 @@ class Roles:
 
 def draft(calbin: Path, models: Sequence[ModelInfo], version: str, roles: Roles) -> Manifest:
     """A sound manifest for this calbin and this library, to lie beside the calbin. Raises ManifestError."""
-    if problems := [*_unknown(models, roles), *(p for m in models for p in _unfit(m, roles))]:
+    unfit = (problem for model in models for problem in _unfit(model))
+    if problems := [*refused_names(models), *_unknown(models, roles), *unfit, *_lacking(models, roles)]:
         raise ManifestError(str(calbin), problems)
     try:
         digest = digest_of(calbin)
@@ -48,16 +58,30 @@ def _unknown(models: Sequence[ModelInfo], roles: Roles) -> Iterator[str]:
             yield f"no kind is given for the submodel {shown(name)}; expected --kind {name}=KIND"
 
 
-def _unfit(model: ModelInfo, roles: Roles) -> Iterator[str]:
+def _lacking(models: Sequence[ModelInfo], roles: Roles) -> Iterator[str]:
+    """A name that is wrong for several submodels is one finding."""
+    inputs = [(m.name, tuple(_sides(m)[0])) for m in models]
+    yield from _lacking_one("input", roles.position, inputs)
+    for name in (roles.csr_cur_seq, roles.csr_total_seq):
+        yield from _lacking_one("CSR", name, [(m.name, m.csr_names) for m in models])
+
+
+def _lacking_one(what: str, name: str, owned: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
+    """owned: the names that each submodel has."""
+    without = [(model, names) for model, names in owned if name not in names]
+    if not without:
+        return
+    there = tuple(dict.fromkeys(n for _, names in without for n in names))
+    models = listed(model for model, _ in without)
+    has = f"submodel {models} has" if len(without) == 1 else f"submodels {models} have"
+    yield f"{has} no {what} {shown(name)}; expected one of {listed(there)}{hint(name, there)}"
+
+
+def _unfit(model: ModelInfo) -> Iterator[str]:
     inputs, outputs = _sides(model)
     owner = f"submodel {shown(model.name)}"
     if len(inputs) != 2 or len(outputs) != 1:
         yield f"{owner} has {len(inputs)} inputs and {len(outputs)} outputs; expected 2 and 1"
-    if roles.position not in inputs:
-        yield f"{owner} has no input {shown(roles.position)}; its inputs are {listed(inputs)}"
-    for name in (roles.csr_cur_seq, roles.csr_total_seq):
-        if name not in model.csr_names:
-            yield f"{owner} has no CSR {shown(name)}; its CSRs are {listed(model.csr_names)}"
     for t in model.tensors:
         if not isinstance(t.dtype, PrimitiveType):
             yield f"{owner} has the tensor {shown(t.name)} of the unknown dtype {t.dtype}"

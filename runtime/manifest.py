@@ -13,6 +13,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import prod
@@ -35,6 +36,7 @@ __all__ = [
     "TensorContract",
     "digest_of",
     "load_manifest",
+    "refused_names",
     "verify",
 ]
 
@@ -192,7 +194,34 @@ def _differing(what: str, values: Mapping[str, int]) -> Iterator[str]:
         yield f"{what} is {found}; expected the same in every submodel"
 
 
+def _refused(at: str, name: str) -> Iterator[str]:
+    """A NUL would end a name in C, and other control characters cannot be told apart on a screen."""
+    for i, c in enumerate(name, 1):
+        if unicodedata.category(c) == "Cc":
+            yield f"{at} is {shown(name)}; expected no control character, and character {i} is U+{ord(c):04X}"
+            return
+
+
+def refused_names(models: Iterable[ModelInfo]) -> Iterator[str]:
+    """Names of a calbin that no manifest can name."""
+    for m in models:
+        yield from _refused("a submodel's name", m.name)
+        for t in m.tensors:
+            yield from _refused(f"a tensor's name of submodel {shown(m.name)}", t.name)
+        for name in m.csr_names:
+            yield from _refused(f"a CSR's name of submodel {shown(m.name)}", name)
+
+
+def _refused_in(at: str, m: SubmodelContract) -> Iterator[str]:
+    yield from _refused(f"{at}.exact_name", m.exact_name)
+    for role in ("token_or_embed", "position", "logits"):
+        yield from _refused(f"{at}.{role}.name", getattr(m, role).name)
+    for key in ("csr_cur_seq", "csr_total_seq"):
+        yield from _refused(f"{at}.{key}", getattr(m, key))
+
+
 def _unsound_submodel(at: str, m: SubmodelContract) -> Iterator[str]:
+    yield from _refused_in(at, m)
     if m.kind is CalTaskKind.Vision:
         yield f"{at}.kind is Vision; expected PrefillIds, PrefillEmbeds or Decode: what a Vision graph takes is unknown"
         return

@@ -101,6 +101,18 @@ BROKEN = (
         'submodels[2].exact_name ... "tiny\\ndecode" ... U+000A',
     ),
     Broken(
+        "name: a NUL", put(f"{DECODE}.exact_name", "tiny_decode\0junk"),
+        'submodels[2].exact_name is "tiny_decode\\u0000junk" ... expected no control character ... 12 is U+0000',
+    ),
+    Broken(
+        "name of a tensor: an escape", put(f"{IDS}.position.name", "position_ids\x1b[31m"),
+        "submodels[0].position.name is ... expected no control character, and character 13 is U+001B",
+    ),
+    Broken(
+        "name of a CSR: a NUL", put(f"{EMBEDS}.csr_cur_seq", "cur\0seq"),
+        'submodels[1].csr_cur_seq is "cur\\u0000seq"; expected no control character, and character 4 is U+0000',
+    ),
+    Broken(
         "name: only its beginning", put(f"{DECODE}.exact_name", "tiny_dec"),
         'submodels[2].exact_name ... "tiny_dec" ... expected ... "tiny_decode" ... cut off',
     ),

@@ -98,6 +98,8 @@ ODD_DTYPE = attrs.evolve(
     GOOD_MODELS[2], tensors=(attrs.evolve(GOOD_MODELS[2].tensors[0], dtype=9), *GOOD_MODELS[2].tensors[1:])
 )
 SHORT = attrs.evolve(GOOD_MODELS[2], max_seq=128)
+CONTROL = attrs.evolve(GOOD_MODELS[2], name="tiny\a")
+ALL_THREE = ", ".join(f'"{m.name}"' for m in GOOD_MODELS)
 DOUBTFUL: list[tuple[str, dict[str, Any], tuple[Any, ...], list[str]]] = [
     (
         "kind of none",
@@ -114,27 +116,39 @@ DOUBTFUL: list[tuple[str, dict[str, Any], tuple[Any, ...], list[str]]] = [
     ("Vision", {"kinds": KINDS | {"tiny_prefill": "Vision"}}, GOOD_MODELS, ["kind is Vision ... expected PrefillIds"]),
     (
         "position",
-        {"position": "positions"},
+        {"position": "position_idx"},
         GOOD_MODELS,
-        [f'submodel "{m.name}" has no input "positions"; its inputs are "{m.tensors[0].name}"' for m in GOOD_MODELS],
+        [f'submodels {ALL_THREE} have no input "position_idx"; expected one of ... the nearest is "position_ids"'],
+    ),
+    (
+        "position of some",
+        {"position": "input_ids"},
+        GOOD_MODELS,
+        ['submodel "tiny_prefill_embeds" has no input "input_ids"; expected one of "inputs_embeds", "position_ids"'],
     ),
     (
         "an output as position",
         {"position": "logits"},
         GOOD_MODELS,
-        [f'submodel "{m.name}" has no input "logits"; its inputs are' for m in GOOD_MODELS],
+        [f'submodels {ALL_THREE} have no input "logits"; expected one of "input_ids", "position_ids"'],
     ),
     (
         "CSR",
         {"csr": "cur_seq,total"},
         GOOD_MODELS,
-        [f'submodel "{m.name}" has no CSR "total"; its CSRs are "cur_seq", "total_seq"' for m in GOOD_MODELS],
+        [f'submodels {ALL_THREE} have no CSR "total"; expected one of "cur_seq", "total_seq"; the nearest is "total_s'],
     ),
     (
-        "one CSR for both",
-        {"csr": "cur_seq,cur_seq"},
+        "both CSRs",
+        {"csr": "cur,total"},
         GOOD_MODELS,
-        [f'submodels[{i}].csr_cur_seq and csr_total_seq are both "cur_seq"; expected two' for i in range(3)],
+        ['have no CSR "cur"; expected', 'have no CSR "total"; expected'],
+    ),
+    (
+        "a name with a control character",
+        {"kinds": {name.replace("tiny_decode", "tiny\a"): kind for name, kind in KINDS.items()}},
+        (*GOOD_MODELS[:2], CONTROL),
+        ['a submodel\'s name is "tiny\\u0007"; expected no control character, and character 5 is U+0007'],
     ),
     (
         "one input",
@@ -177,6 +191,7 @@ MISUSE: list[tuple[str, dict[str, Any], str]] = [
     ("roles without a file", {"manifest-out": ""}, "give --manifest-out FILE too"),
     ("one CSR", {"csr": "cur_seq"}, "--csr 'cur_seq' is not CUR,TOTAL"),
     ("half a CSR", {"csr": "cur_seq,"}, "--csr 'cur_seq,' is not CUR,TOTAL"),
+    ("one CSR for both", {"csr": "cur_seq,cur_seq"}, "--csr 'cur_seq,cur_seq' names one CSR twice; expected two"),
     ("unknown kind", {"kinds": {"tiny_decode": "decode"}}, "is not NAME=KIND; kinds are PrefillIds, PrefillEmbeds,"),
     ("kind of nothing", {"kinds": {"": "Decode"}}, "--kind '=Decode' is not NAME=KIND"),
     ("another directory", {"manifest-out": "/m.json"}, "is in another directory than"),
@@ -189,6 +204,42 @@ def test_misuse(
 ) -> None:
     (line,) = failed(capsys, arguments(calbin, **changes), Exit.USAGE)
     assert_pieces(line, f"calexec: ... {wanted} ... (see calexec models --help)")
+
+
+@pytest.mark.parametrize("kind", ["PrefillIds", "Decode"])
+def test_a_kind_that_is_given_twice(
+    kind: str, library: LibraryDouble, calbin: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither the first nor the last wins, not even where both are the same."""
+    (line,) = failed(capsys, [*arguments(calbin), f"--kind=tiny_decode={kind}"], Exit.USAGE)
+    assert_pieces(line, "calexec: --kind is given twice for 'tiny_decode'; expected one for each submodel ... --help")
+    assert not (calbin.parent / "m.json").exists()
+
+
+CONTROLS = attrs.evolve(
+    GOOD_MODELS[2],
+    tensors=(attrs.evolve(GOOD_MODELS[2].tensors[0], name="ids\x1b[31m"), *GOOD_MODELS[2].tensors[1:]),
+    csr_names=("cur_seq", "total\0seq"),
+)
+
+
+def test_a_calbin_with_control_characters_is_shown_and_refused(
+    library: LibraryDouble, calbin: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No manifest can name them."""
+    library.the_calbin.answer = (0, (*GOOD_MODELS[:2], CONTROLS))
+    assert run(["models", str(calbin)]) is Exit.MODELS
+    out, err = capsys.readouterr()
+    assert '"ids\\u001b[31m"' in out
+    for line, wanted in zip(
+        err.splitlines(),
+        [
+            'a tensor\'s name of submodel "tiny_decode" is "ids\\u001b[31m"; expected no control ... 4 is U+001B',
+            'a CSR\'s name of submodel "tiny_decode" is "total\\u0000seq"; expected no control ... 6 is U+0000',
+        ],
+        strict=True,
+    ):
+        assert_pieces(line, f"calexec: {calbin}: {wanted}")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from broken_manifests import BROKEN, NOT_JSON, Broken, NotJson
 from doubles import CalbinDouble, DeviceDouble, LibraryDouble
-from manifests import GOOD_MODELS, GOOD_TEXT, assert_pieces, mutated, write
+from manifests import GOOD_MODELS, GOOD_TEXT, assert_pieces, mutated, put, write
 from numpy._core import _multiarray_umath  # a shared object that is surely there, and surely not libcalrt_c.so
 
 from runtime import doctor
@@ -175,6 +175,38 @@ def test_the_first_failure_gives_the_exit_code(library: LibraryDouble, examine: 
     library.says, library.device_code = (0, "0.8.0"), 18
     code, _, err = examine()
     assert (code, len(err)) == (Exit.VERSION, 2)
+
+
+def missing(path: Path) -> None:
+    path.unlink()
+
+
+def directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("spoil", [missing, directory])
+def test_a_calbin_that_cannot_be_read_is_one_line(
+    spoil: Callable[[Path], None], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the library that `make native` builds, which would say the same once more."""
+    monkeypatch.setenv("COLUMNS", "400")
+    manifest = write(tmp_path, GOOD_TEXT)
+    spoil(tmp_path / "tiny.calbin")
+    assert run(["doctor", "--manifest", str(manifest), "--device", "60"]) is Exit.CALBIN
+    out, err = capsys.readouterr()
+    (line,) = err.splitlines()
+    assert_pieces(line, f"calexec: {manifest}: the calbin ... tiny.calbin ... expected it beside the manifest")
+    assert [results(out)[name] for name in ("calbin", "models", "device")] == ["failed", "skipped", "ok"]
+
+
+def test_another_calbin_is_still_compared(library: LibraryDouble, examine: Doctor) -> None:
+    """Control: it can be read, so what it has is known."""
+    code, out, (line,) = examine(mutated(put("calbin_sha256", "0" * 64)))
+    assert code is Exit.CALBIN
+    assert_pieces(line, "calbin_sha256 is ... expected")
+    assert results(out)["models"] == "ok"
 
 
 # -- files that are no library ---------------------------------------------------------------------------------------
