@@ -64,7 +64,7 @@ def test_another_card_is_not_taken_for_it(library: Library, index: Any) -> None:
 def test_what_just_fits_arrives(sim: Simulator) -> None:
     """Control: the panel itself says what it thinks of numbers that C can hold."""
     sim.fault("infer", "return", -(1 << 31))
-    sim.fault("infer", "late", 1 << 40)
+    sim.fault("infer", "late", 1 << 31)
     sim.fault_seed(TOP - 1, 0)
     assert sim.kv((1 << 31) - 1) == (-1, 0)
     with pytest.raises(SimulatorError, match="decode_us"):
