@@ -16,8 +16,9 @@ namespace calrt::sim {
 namespace {
 
 constexpr std::uint64_t file_bytes_max = std::uint64_t{1} << 30;
-constexpr std::uint64_t tensor_elements_max = std::uint64_t{1} << 32;
-constexpr std::size_t models_max = 64, tensors_max = 64;
+constexpr std::uint64_t tensor_bytes_max = std::uint64_t{1} << 40;
+constexpr std::uint64_t output_bytes_max = std::uint64_t{1} << 32;  // the card computes it as a whole
+constexpr std::size_t models_max = 64, tensors_max = 64, rank_max = 8;
 
 using Fields = std::vector<std::string_view>;
 
@@ -42,6 +43,19 @@ bool parse_name(std::string_view text, const std::array<const char*, size>& name
     const auto found = std::find(names.begin(), names.end(), text);
     if (found == names.end()) return false;
     *out = static_cast<Enum>(found - names.begin());
+    return true;
+}
+
+// What stands in a record as a name: something, and nothing that would end it or hide on a screen.
+bool is_name(std::string_view text) {
+    const auto control = [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7F'; };
+    return !text.empty() && std::none_of(text.begin(), text.end(), control);
+}
+
+// *out *= by, unless that is 0 or more than `most`.
+bool multiply(std::uint64_t by, std::uint64_t most, std::uint64_t* out) {
+    if (by == 0 || *out > most / by) return false;
+    *out *= by;
     return true;
 }
 
@@ -72,7 +86,10 @@ bool runtime_record(const Fields& fields, bool* too_new) {
 bool model_record(const Fields& fields, SimCalbin* calbin) {
     Model model{};
     Graph graph{};
-    if (fields.size() != 9 || fields[1].empty() || calbin->models.size() == models_max) return false;
+    if (fields.size() != 9 || !is_name(fields[1]) || calbin->models.size() == models_max) return false;
+    for (const Model& other : calbin->models) {
+        if (other.name == fields[1]) return false;
+    }
     if (!parse_name(fields[2], kind_names, &graph.kind)) return false;
     if (fields[3] != "max_batch" || !parse(fields[4], &model.max_batch) || model.max_batch == 0) return false;
     if (fields[5] != "max_seq" || !parse(fields[6], &model.max_seq) || model.max_seq == 0) return false;
@@ -83,26 +100,43 @@ bool model_record(const Fields& fields, SimCalbin* calbin) {
     return true;
 }
 
+// Shape and size of a tensor. An output may be a tile of several rows; an input is what its shape says.
+bool shape_of(std::string_view text, std::uint32_t rows, TensorInfo* tensor) {
+    std::uint64_t bytes = element_bytes(tensor->dtype);
+    for (const std::string_view size : split(text, ',')) {
+        std::uint64_t dimension = 0;
+        if (tensor->shape.size() == rank_max || !parse(size, &dimension)) return false;
+        if (!multiply(dimension, tensor_bytes_max, &bytes)) return false;
+        tensor->shape.push_back(dimension);
+    }
+    if (tensor->is_output && !multiply(rows, output_bytes_max, &bytes)) return false;
+    tensor->byte_size = bytes;
+    return true;
+}
+
+// Logits are BF16 [1, 1, vocabulary], and nothing else is an output.
+bool is_logits(const TensorInfo& tensor) {
+    const std::vector<std::uint64_t>& shape = tensor.shape;
+    return tensor.dtype == PrimitiveType::kBF16 && shape.size() == 3 && shape[0] == 1 && shape[1] == 1 &&
+           shape[2] <= vocabulary_max;
+}
+
 bool tensor_record(const Fields& fields, Model* model, Graph* graph) {
     TensorInfo tensor{};
     TensorRole role{};
-    if (fields.size() != 8 || fields[1].empty() || model->tensors.size() == tensors_max) return false;
+    std::uint64_t bytes = 0;
+    if (fields.size() != 8 || !is_name(fields[1]) || model->tensors.size() == tensors_max) return false;
     if (!parse_name(fields[2], direction_names, &tensor.is_output)) return false;
     if (!parse_name(fields[3], dtype_names, &tensor.dtype) || !parse_name(fields[7], role_names, &role)) return false;
-    std::uint64_t elements = 1;
-    for (const std::string_view size : split(fields[4], ',')) {
-        std::uint64_t dimension = 0;
-        if (!parse(size, &dimension) || dimension == 0 || dimension > tensor_elements_max / elements) return false;
-        elements *= dimension;
-        tensor.shape.push_back(dimension);
-    }
-    // Physical size: an output may be a tile of several rows, an input is what its shape says.
-    const std::uint64_t bytes = elements * element_bytes(tensor.dtype) * (tensor.is_output ? model->logits_tile_d0 : 1);
-    if (!parse(fields[5], &tensor.byte_size) || tensor.byte_size != bytes) return false;
+    if (!shape_of(fields[4], model->logits_tile_d0, &tensor)) return false;
+    if (!parse(fields[5], &bytes) || bytes != tensor.byte_size) return false;
     if (fields[6] != "0" && fields[6] != "1") return false;
-    if (tensor.is_output != (role == TensorRole::logits)) return false;
-    if (role == TensorRole::logits && tensor.dtype != PrimitiveType::kBF16) return false;
-    if (role == TensorRole::logits) graph->vocabulary = tensor.shape.back();
+    if (tensor.is_output != (role == TensorRole::logits) || (tensor.is_output && !is_logits(tensor))) return false;
+    if (std::count(graph->roles.begin(), graph->roles.end(), role) != 0) return false;
+    for (const TensorInfo& other : model->tensors) {
+        if (other.name == fields[1]) return false;
+    }
+    if (tensor.is_output) graph->vocabulary = tensor.shape.back();
     tensor.sliceable = fields[6] == "1";
     tensor.name = fields[1];
     model->tensors.push_back(std::move(tensor));
@@ -112,7 +146,8 @@ bool tensor_record(const Fields& fields, Model* model, Graph* graph) {
 
 bool csr_record(const Fields& fields, Model* model, Graph* graph) {
     std::size_t which = 0;
-    if (fields.size() != 3 || fields[1].empty() || !parse_name(fields[2], csr_names, &which)) return false;
+    if (fields.size() != 3 || !is_name(fields[1]) || !parse_name(fields[2], csr_names, &which)) return false;
+    if (fields[1] == graph->csr_cur || fields[1] == graph->csr_total) return false;
     std::string& slot = which == 0 ? graph->csr_cur : graph->csr_total;
     if (!slot.empty()) return false;
     slot = fields[1];

@@ -13,6 +13,8 @@ namespace calrt::sim {
 
 inline constexpr const char* library_version = "0.7.6";
 
+inline constexpr std::uint64_t vocabulary_max = std::uint64_t{1} << 24;
+
 enum class ModelKind { PrefillIds, PrefillEmbeds, Decode, Vision };
 enum class TensorRole { tokens, embeds, positions, logits };
 

@@ -60,6 +60,50 @@ void bad() {
     CHECK_EQUAL(code_of(with("seed 42", "seed 42\ncolour blue")), FileCorrupt);
 }
 
+// Shapes that the card could not compute: logits are [1, 1, V], and no product wraps or is beyond all measure.
+void shapes() {
+    const std::string logits = "BF16 1,1,512 16384";
+    for (const char* instead : {"BF16 1,512 16384", "BF16 512 16384", "BF16 1,1,1,512 16384", "BF16 512,1,1 16384",
+                                "BF16 1,64,8 16384", "BF16 2,1,256 16384", "BF16 1,1,33554432 1073741824"}) {
+        CHECK_EQUAL(code_of(with(logits, instead)), FileCorrupt);
+    }
+    CHECK_EQUAL(code_of(with("positions in S32 1,256", "positions in S32 1,1,1,1,1,1,1,1,256")), FileCorrupt);
+    CHECK_EQUAL(code_of(with("positions in S32 1,256", "positions in S32 1,1,1,1,1,1,1,256")), CalrtSuccess);
+    CHECK_EQUAL(code_of(with("ids in S32 1,256 1024", "ids in S32 4294967296,65 1116691496960")), FileCorrupt);
+    // 2^32 elements of 2 bytes in 2^31 rows are 2^64 bytes, which is 0.
+    std::string wraps = with("max_seq 256 tile 16", "max_seq 256 tile 2147483648");
+    wraps.replace(wraps.find(logits), logits.size(), "BF16 4294967296,1 0");
+    CHECK_EQUAL(code_of(wraps), FileCorrupt);
+    std::string tall = with("max_seq 256 tile 16", "max_seq 256 tile 4294967295");
+    tall.replace(tall.find(logits), logits.size(), "BF16 1,1,512 4398046510080");
+    CHECK_EQUAL(code_of(tall), FileCorrupt);
+    std::string wide = with("max_seq 256 tile 16", "max_seq 256 tile 1");
+    wide.replace(wide.find(logits), logits.size(), "BF16 1,1,16777216 33554432");
+    CHECK_EQUAL(code_of(wide), CalrtSuccess);
+}
+
+// One name for two things, a role twice, and names that some reader would cut or print as something else.
+void names() {
+    CHECK_EQUAL(code_of(with("model embeds", "model prefill")), FileCorrupt);
+    CHECK_EQUAL(code_of(with("tensor positions", "tensor ids")), FileCorrupt);
+    CHECK_EQUAL(code_of(with("tensor logits", "tensor ids")), FileCorrupt);
+    CHECK_EQUAL(code_of(with("csr total total", "csr cur total")), FileCorrupt);
+    CHECK_EQUAL(code_of(with("csr total total", "csr total total\ncsr more total")), FileCorrupt);
+    CHECK_EQUAL(code_of(with("seed 42", "seed 42\nseed 42")), FileCorrupt);
+    CHECK_EQUAL(code_of(with("seed 42", "seed 42\nruntime 0.7.6")), FileCorrupt);
+    for (const char character : {'\0', '\1', '\t', '\r', '\x1B', '\x7F'}) {
+        const std::string bad = std::string("a") + character + "b";
+        CHECK_EQUAL(code_of(with("model prefill", "model " + bad)), FileCorrupt);
+        CHECK_EQUAL(code_of(with("tensor logits", "tensor " + bad)), FileCorrupt);
+        CHECK_EQUAL(code_of(with("csr total", "csr " + bad)), FileCorrupt);
+    }
+    CHECK_EQUAL(code_of(with("csr total", "csr \xC3\xBC")), CalrtSuccess);
+    const std::string vision = "model eye Vision max_batch 1 max_seq 16 tile 1\n"
+                               "tensor pixels in F32 1,16 64 0 embeds\n";
+    CHECK_EQUAL(code_of(with("payload", vision + "payload")), CalrtSuccess);
+    CHECK_EQUAL(code_of(with("payload", vision + "tensor more in F32 1,16 64 0 embeds\npayload")), FileCorrupt);
+}
+
 // Any prefix of a good file is corrupt (or no calbin at all), and none of them crashes the reader.
 void cut() {
     const std::string text = rig::calbin_text();
@@ -73,6 +117,8 @@ void cut() {
 int main() {
     good();
     bad();
+    shapes();
+    names();
     cut();
     return failures != 0;
 }
