@@ -1,12 +1,15 @@
 #include "ghost.hpp"
 
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <new>
 
 namespace calrt::sim {
 
@@ -16,11 +19,8 @@ constexpr int poll_ms = 50;  // another child of the process may hold our end op
 constexpr int descriptors_max = 65536;
 constexpr std::int64_t second_ns = 1000000000;
 
-std::int64_t monotonic_ns() {
-    timespec now{};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * second_ns + now.tv_nsec;
-}
+using Written = std::atomic<std::uint32_t>;
+static_assert(Written::is_always_lock_free, "the count is read by another process");
 
 void sleep_until(std::int64_t at_ns) {
     const timespec at{static_cast<time_t>(at_ns / second_ns), static_cast<long>(at_ns % second_ns)};
@@ -28,8 +28,18 @@ void sleep_until(std::int64_t at_ns) {
     }
 }
 
+bool close_range_of(unsigned first, unsigned last) {
+#ifdef SYS_close_range
+    return first > last || syscall(SYS_close_range, first, last, 0U) == 0;
+#else
+    return false;
+#endif
+}
+
 void close_all_but(int kept) {
-    const long open_max = sysconf(_SC_OPEN_MAX);
+    const auto socket = static_cast<unsigned>(kept);
+    if (close_range_of(socket + 1, ~0U) && (socket == 0 || close_range_of(0, socket - 1))) return;
+    const long open_max = sysconf(_SC_OPEN_MAX);  // a kernel before 5.9
     const int last = open_max < 0 || open_max > descriptors_max ? descriptors_max : static_cast<int>(open_max);
     for (int fd = 0; fd < last; ++fd) {
         if (fd != kept) close(fd);
@@ -50,16 +60,13 @@ bool parent_left(int socket, pid_t parent) {
     }
 }
 
-[[noreturn]] void haunt(int socket, pid_t parent, const Range& output, std::uint32_t pieces, std::int64_t begin_ns,
-                        std::int64_t length_ns) {
+[[noreturn]] void haunt(int socket, pid_t parent, const Written& written, const Range& output, std::uint32_t pieces,
+                        std::int64_t begin_ns, std::int64_t length_ns) {
     close_all_but(socket);
     if (parent_left(socket, parent)) {
-        const std::int64_t left_ns = monotonic_ns();
         auto* const host = reinterpret_cast<volatile unsigned char*>(output.host);
-        for (std::uint32_t piece = 0; piece < pieces; ++piece) {
-            const std::int64_t at_ns = begin_ns + length_ns * (piece + 1) / pieces;
-            if (at_ns < left_ns && length_ns > 0) continue;  // the device had written it
-            sleep_until(at_ns);
+        for (std::uint32_t piece = written.load(); piece < pieces; ++piece) {
+            sleep_until(begin_ns + length_ns * (piece + 1) / pieces);
             const Part part = part_of(output.bytes, piece, pieces);
             for (std::uint64_t i = part.begin; i < part.end; ++i) host[i] = ghost_byte;
         }
@@ -67,17 +74,30 @@ bool parent_left(int socket, pid_t parent) {
     _exit(0);
 }
 
+void forget(Written* written) { munmap(written, sizeof *written); }
+
 }  // namespace
 
 Ghost start_ghost(const Range& output, std::uint32_t pieces, std::int64_t begin_ns, std::int64_t length_ns) {
+    void* const page = mmap(nullptr, sizeof(Written), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) return {};
+    auto* const written = new (page) Written(0);
     int ends[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return {};
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+        forget(written);
+        return {};
+    }
     const pid_t parent = getpid(), child = fork();
-    if (child == 0) haunt(ends[0], parent, output, pieces, begin_ns, length_ns);
+    if (child == 0) haunt(ends[0], parent, *written, output, pieces, begin_ns, length_ns);
     close(ends[0]);
-    if (child > 0) return {child, ends[1]};
+    if (child > 0) return {child, ends[1], written};
     close(ends[1]);
+    forget(written);
     return {};
+}
+
+void tell_ghost(const Ghost& ghost, std::uint32_t pieces_written) {
+    if (ghost.written) ghost.written->store(pieces_written);
 }
 
 void stop_ghost(Ghost* ghost) {
@@ -88,6 +108,7 @@ void stop_ghost(Ghost* ghost) {
     close(ghost->socket);
     while (waitpid(ghost->process, nullptr, 0) < 0 && errno == EINTR) {
     }
+    forget(ghost->written);
     *ghost = {};
 }
 

@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstdint>
 
 #include "memory.hpp"
@@ -16,13 +17,18 @@ namespace calrt::sim {
 struct Ghost {
     pid_t process = 0;
     int socket = -1;
+    // In a page that both processes have: the pieces that the device has written. It outlives the parent, and telling
+    // it never blocks.
+    std::atomic<std::uint32_t>* written = nullptr;
 };
 
 inline constexpr unsigned char ghost_byte = 0x5A;
 
-// The output that will be written from `begin_ns` (CLOCK_MONOTONIC) over `length_ns` in `pieces`. With length 0 (and
-// with the stepped clock, which the child has not) all of it is written at once. A ghost that cannot be made is none.
+// The output that will be written from `begin_ns` (CLOCK_MONOTONIC) over `length_ns` in `pieces`. What the parent did
+// not live to write is written at its time, or at once if that is over (with the stepped clock, which the child has
+// not, it always is). A ghost that cannot be made is none.
 Ghost start_ghost(const Range& output, std::uint32_t pieces, std::int64_t begin_ns, std::int64_t length_ns);
+void tell_ghost(const Ghost& ghost, std::uint32_t pieces_written);
 void stop_ghost(Ghost* ghost);
 
 }  // namespace calrt::sim

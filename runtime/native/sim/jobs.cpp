@@ -278,6 +278,7 @@ void on_output_piece(Card& card, Lock& lock, Job& job) {
         raise_exception(card, lock, job, at_us);
         return;
     }
+    if (moved) tell_ghost(job.ghost, job.piece + 1);
     if (!garbage) job.written = part.end;
     if (moved && next_piece(job)) return;
     if (garbage) {

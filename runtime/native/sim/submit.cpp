@@ -12,6 +12,7 @@ namespace calrt::sim {
 namespace {
 
 constexpr std::int64_t permille = 1000, us_ns = 1000;
+constexpr std::int64_t longest_compute_us = std::int64_t{1} << 40;  // twelve days: no sum or product of times wraps
 
 // What a tensor's mapping and slice say about host memory. False: the slice leaves the mapped memory.
 bool host_range(const TensorInfo& tensor, const Mapping& mapping, Range* range, std::uint64_t* offset_bytes) {
@@ -76,7 +77,7 @@ void set_latency(const Card& card, ModelKind kind, Job* job) {
         settings[Key::prefill_us] + job->tokens * settings[Key::prefill_token_ns] / us_ns;
     const std::int64_t compute_us = kind == ModelKind::Decode ? settings[Key::decode_us] : prefill_us;
     job->h2d_us = jittered(card, settings[Key::h2d_us], job->id, 0);
-    job->compute_us = jittered(card, compute_us, job->id, 1);
+    job->compute_us = jittered(card, std::min(compute_us, longest_compute_us), job->id, 1);
     job->d2h_us = jittered(card, settings[Key::d2h_us], job->id, 2);
     if (job->fault.action == Action::late) job->compute_us += job->fault.a;
     job->pieces = static_cast<std::uint32_t>(settings[Key::pieces]);
@@ -105,8 +106,12 @@ void haunt(const Card& card, Job* job) {
     timespec now{};
     clock_gettime(CLOCK_MONOTONIC, &now);
     const std::int64_t begin_ns = now.tv_sec * second_ns + now.tv_nsec + (job->h2d_us + job->compute_us) * us_ns;
-    job->ghost = card.stepped() ? start_ghost(job->host_out, job->pieces, 0, 0)
-                                : start_ghost(job->host_out, job->pieces, begin_ns, job->d2h_us * us_ns);
+    Range output = job->host_out;
+    if (job->fault.action == Action::short_tensor) {
+        output.bytes = std::min(output.bytes, static_cast<std::uint64_t>(job->fault.a));
+    }
+    job->ghost = card.stepped() ? start_ghost(output, job->pieces, 0, 0)
+                                : start_ghost(output, job->pieces, begin_ns, job->d2h_us * us_ns);
 }
 
 // Hands the job to the device. engine -1: it waits for one.

@@ -187,6 +187,40 @@ void process_exit_stops_dma(bool holds) {
     munmap(page, bytes);
 }
 
+// The process stops in the middle of its output, and leaves when the planned time is long over: what it did not live to
+// write is written all the same, and what it wrote stays.
+void late_ghost_writes_the_rest() {
+    const std::size_t bytes = 1024;  // 8 pieces of 64 words
+    void* const page = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    const auto* const words = static_cast<volatile std::uint16_t*>(page);
+    CHECK_EQUAL(calrtsim_power_cycle(0), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        failures = 0;
+        setpgid(0, 0);            // the ghost is stopped with it
+        signal(SIGHUP, SIG_IGN);  // which the group gets when it is left alone
+        rig::Card card(0, {{"process_exit_stops_dma", 0}, {"d2h_us", 1000000}});
+        const auto slot = card.slot(rig::decode);
+        CHECK_EQUAL(slot->output->MapBuf("logits", page, bytes), CalrtSuccess);
+        card.prepare(*slot, {5}, 0);
+        CHECK_EQUAL(card.infer(*slot), CalrtSuccess);
+        while (failures == 0 && words[64] == 0) usleep(1000);  // the first piece, and that it was told, are over
+        if (failures == 0) kill(0, SIGSTOP);
+        _exit(1);
+    }
+    int status = -1;
+    CHECK(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
+    usleep(1200000);
+    kill(child, SIGKILL);
+    CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    kill(-child, SIGCONT);
+    for (int tries = 0; tries < 1000 && words[511] != 0x5A5A; ++tries) usleep(10000);
+    CHECK(words[0] != 0 && words[0] != 0x5A5A);
+    CHECK_EQUAL(words[448], 0x5A5A);
+    CHECK_EQUAL(words[511], 0x5A5A);
+    munmap(page, bytes);
+}
+
 // The ghost is asked to leave when the job is over, and is reaped: this process has no child then.
 void ghost_leaves() {
     std::unique_ptr<rig::Slot> slot;  // its memory outlives the card's last job
@@ -219,6 +253,7 @@ int main() {
         no_late_completion(holds);
         process_exit_stops_dma(holds);
     }
+    late_ghost_writes_the_rest();
     ghost_leaves();
     return failures != 0;
 }
