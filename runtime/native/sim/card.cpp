@@ -10,6 +10,7 @@ namespace calrt::sim {
 namespace {
 
 constexpr std::uint64_t kv_bytes_per_token = 1024;
+constexpr std::int64_t longest_nap_us = 3600000000;  // a far time would not fit into the clock's nanoseconds
 
 // Cards are never destroyed: a thread may wait on one while the process leaves. Only their threads are ended.
 std::array<Card*, cards_max>& cards() {
@@ -31,14 +32,16 @@ struct StopEnginesAtUnload {
     }
 };
 
-void engine_main(Card* card) {
+void engine_main(Card* card, std::uint64_t number) {
     Lock lock(card->mutex);
-    while (!card->engine_stops) {
+    while (card->engine_number == number) {
         const Job* const next = card->stepped() || card->frozen || card->moving ? nullptr : card->next_job();
+        const std::int64_t now_us = card->now_us();
         if (!next) {
             card->engine_wakes.wait(lock);
-        } else if (next->next_us > card->now_us()) {
-            card->engine_wakes.wait_until(lock, card->power_on + std::chrono::microseconds(next->next_us));
+        } else if (next->next_us > now_us) {
+            const std::int64_t until_us = std::min(next->next_us, now_us + longest_nap_us);
+            card->engine_wakes.wait_until(lock, card->power_on + std::chrono::microseconds(until_us));
         } else {
             card->run_next(lock, card->now_us());
         }
@@ -97,19 +100,18 @@ void Card::violation(ViolationKind kind, std::uint64_t job, const std::string& t
 
 void Card::ensure_engine() {
     if (stepped() || engine.joinable()) return;
-    engine = std::thread(engine_main, this);
+    engine = std::thread(engine_main, this, engine_number);
     engine_process = getpid();
 }
 
 void Card::stop_engine(Lock& lock) {
     if (!engine.joinable()) return;
-    engine_stops = true;
+    ++engine_number;
     engine_wakes.notify_all();
     std::thread ending = std::move(engine);
-    lock.unlock();
+    lock.unlock();  // whoever opens the card now gets an engine with the new number
     ending.join();
     lock.lock();
-    engine_stops = false;
 }
 
 Job* Card::next_job() {
@@ -136,13 +138,11 @@ bool Card::power_cycle(Lock& lock) {
     if (open_handle) return false;
     ++frozen;
     idle.wait(lock, [&] { return !moving; });
-    stop_engine(lock);
+    if (!open_handle) stop_engine(lock);
     --frozen;
     idle.notify_all();
-    if (open_handle) {  // opened while we waited
-        ensure_engine();
-        return false;
-    }
+    engine_wakes.notify_all();
+    if (open_handle) return false;  // opened while we waited, with an engine
     for (const auto& [id, job] : jobs) {
         stop_ghost(&job->ghost);
         if (job->unseen || job->output->job != job->id) continue;

@@ -127,7 +127,7 @@ struct Card {
     std::condition_variable engine_wakes, changed, idle;  // idle: no event is being handled
     std::thread engine;
     std::atomic<pid_t> engine_process{0};
-    bool engine_stops = false;
+    std::uint64_t engine_number = 0;  // of the thread that is the engine; one with another number is on its way out
     bool moving = false;       // somebody handles an event, perhaps with the mutex free
     std::uint32_t frozen = 0;  // no event begins (a reset is at work)
 

@@ -113,6 +113,54 @@ void power_cycles() {
     }
 }
 
+// Power cycles while another thread opens the card, works and closes it: no job is ever left without an engine.
+void power_cycles_against_open() {
+    constexpr int rounds = 2000;
+    std::shared_ptr<Calbin> calbin;
+    CHECK_EQUAL(rig::load(rig::calbin_text(), &calbin), CalrtSuccess);
+    const Model& model = calbin->GetAllModels()[rig::decode];
+    CHECK_EQUAL(calrtsim_power_cycle(0), 0);
+    std::atomic<bool> over{false};
+    std::atomic<int> tries{0}, cycles{0};
+    std::thread cycler([&] {
+        while (!over) {
+            ++tries;
+            if (calrtsim_power_cycle(0) == 0) ++cycles;
+            std::this_thread::yield();
+        }
+    });
+    std::int32_t id = 5, position = 0;
+    std::vector<std::uint16_t> logits(rig::vocabulary);
+    for (int round = 0; round < rounds && failures == 0; ++round) {
+        std::shared_ptr<VirtualDevice> device;
+        for (const int seen = tries; seen == tries;) std::this_thread::yield();  // a power cycle is just beginning
+        for (int pause = 0; pause < round % 8; ++pause) std::this_thread::yield();
+        CHECK_EQUAL(VirtualDevice::Open(0, &device), CalrtSuccess);
+        CHECK_EQUAL(calrtsim_set(0, "wait_timeout_us", 20000000), 0);
+        CHECK_EQUAL(device->Configure(calbin), CalrtSuccess);
+        std::shared_ptr<KvManager> kv;
+        CHECK_EQUAL(KvManager::Create(device, &kv), CalrtSuccess);
+        std::shared_ptr<CalrtInputBuf> input;
+        std::shared_ptr<CalrtOutputBuf> output;
+        CHECK_EQUAL(CalrtInputBuf::Create(device, model, &input), CalrtSuccess);
+        CHECK_EQUAL(CalrtOutputBuf::Create(device, model, &output), CalrtSuccess);
+        CHECK_EQUAL(input->MapBuf("ids", &id, sizeof id), CalrtSuccess);
+        CHECK_EQUAL(input->MapBuf("positions", &position, sizeof position), CalrtSuccess);
+        CHECK_EQUAL(output->MapBuf("logits", logits.data(), logits.size() * 2), CalrtSuccess);
+        CHECK(kv->Apply(0, 1));
+        CHECK_EQUAL(input->SetCsrByName("cur", 1), CalrtSuccess);
+        CHECK_EQUAL(input->SetCsrByName("total", 1), CalrtSuccess);
+        CHECK_EQUAL(input->BindSequence(0), CalrtSuccess);
+        CHECK_EQUAL(infer(device.get(), model, input.get(), output.get()), CalrtSuccess);
+        CHECK_EQUAL(output->Wait(), CalrtSuccess);
+        CHECK_EQUAL(output->GetStatus(), BufStatus::DONE);
+    }
+    over = true;
+    cycler.join();
+    CHECK(cycles > 0);
+    CHECK_EQUAL(calrtsim_power_cycle(0), 0);
+}
+
 }  // namespace
 
 int main() {
@@ -121,5 +169,6 @@ int main() {
     panel_meanwhile();
     destroyed_under_a_waiter();
     power_cycles();
+    power_cycles_against_open();
     return failures != 0;
 }
