@@ -81,8 +81,9 @@ bool Faults::plan(const std::string& call, std::int64_t nth, const std::string& 
         *why = "nth counts from 1, not " + std::to_string(nth);
     } else if (b < -1 || b > 1) {
         *why = "b is -1, 0 or 1, not " + std::to_string(b);
-    } else if (a < 0 && info->action != Action::return_code) {
-        *why = "a of '" + action + "' is not negative, but " + std::to_string(a);
+    } else if (a < info->least_a || a > info->most_a) {
+        *why = "a of '" + action + "' is " + std::to_string(a) + "; allowed are " + std::to_string(info->least_a) +
+               " to " + std::to_string(info->most_a);
     } else if (planned_.size() == planned_max) {
         *why = "the plan is full (" + std::to_string(planned_max) + " faults)";
     } else {

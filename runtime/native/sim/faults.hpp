@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <climits>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -38,25 +39,31 @@
     X(tensor_size)                                                                                                     \
     X(destroy)
 
-// X(enumerator, name, calls ("*": all but close and the destroys), about)
+// X(enumerator, name, calls ("*": all but close and the destroys), least and greatest a, about)
 #define CALRTSIM_ACTIONS(X)                                                                                            \
-    X(return_code, "return", "*", "returns a; b: -1 as the fact says, 0 nothing was done, 1 it was done all the same") \
-    X(throw_exception, "throw", "*", "throws: a = 0 std::runtime_error, 1 std::bad_alloc, 2 an int; nothing is done")  \
-    X(hang, "hang", "infer", "the job never leaves the compute unit")                                                  \
-    X(ccu_exception, "ccu_exception", "infer", "the job ends in a CCU exception")                                      \
-    X(nan, "nan", "infer", "a NaN at index a of the last token's row")                                                 \
-    X(inf, "inf", "infer", "an infinity at index a of the last token's row")                                           \
-    X(short_tensor, "short_tensor", "infer", "the device writes, and TensorSize says, only a bytes")                   \
-    X(late, "late", "infer", "the job takes a us longer")                                                              \
-    X(double_completion, "double", "infer", "completes twice: the handle's next Wait succeeds while its job runs")     \
-    X(partial_kv, "partial_kv", "infer", "half of the KV entries are written; the job completes as if all were")       \
-    X(write_after_reset, "write_after_reset", "infer", "no reset stops this job")                                      \
-    X(timeout, "timeout", "wait", "returns Timeout at once; the job goes on")                                          \
-    X(refuse, "refuse", "apply can_allocate", "returns false; nothing is done")                                        \
-    X(fail, "fail", "reset_ccu reset_configuration reset", "returns SoftResetFailed; nothing is done")                 \
-    X(ignore, "ignore", "reset_ccu reset_configuration reset", "returns success; the device does nothing")
+    X(return_code, "return", "*", INT_MIN, INT_MAX,                                                                    \
+      "returns a; b: -1 as the fact says, 0 nothing was done, 1 it was done all the same")                             \
+    X(throw_exception, "throw", "*", 0, 2,                                                                             \
+      "throws: a = 0 std::runtime_error, 1 std::bad_alloc, 2 an int; nothing is done")                                 \
+    X(hang, "hang", "infer", 0, 0, "the job never leaves the compute unit")                                            \
+    X(ccu_exception, "ccu_exception", "infer", 0, 0, "the job ends in a CCU exception")                                \
+    X(nan, "nan", "infer", 0, index_max, "a NaN at index a of the last token's row")                                   \
+    X(inf, "inf", "infer", 0, index_max, "an infinity at index a of the last token's row")                             \
+    X(short_tensor, "short_tensor", "infer", 0, bytes_max, "the device writes, and TensorSize says, only a bytes")     \
+    X(late, "late", "infer", 0, late_us_max, "the job takes a us longer")                                              \
+    X(double_completion, "double", "infer", 0, 0,                                                                      \
+      "completes twice: the handle's next Wait succeeds while its job runs")                                           \
+    X(partial_kv, "partial_kv", "infer", 0, 0, "half of the KV entries are written; the job completes as if all were") \
+    X(write_after_reset, "write_after_reset", "infer", 0, 0, "no reset stops this job")                                \
+    X(timeout, "timeout", "wait", 0, 0, "returns Timeout at once; the job goes on")                                    \
+    X(refuse, "refuse", "apply can_allocate", 0, 0, "returns false; nothing is done")                                  \
+    X(fail, "fail", "reset_ccu reset_configuration reset", 0, 0, "returns SoftResetFailed; nothing is done")           \
+    X(ignore, "ignore", "reset_ccu reset_configuration reset", 0, 0, "returns success; the device does nothing")
 
 namespace calrt::sim {
+
+// What an argument may be at most: a place in the largest vocabulary, the largest tensor, an hour.
+inline constexpr std::int64_t index_max = (1 << 24) - 1, bytes_max = std::int64_t{1} << 40, late_us_max = 3600000000;
 
 enum class CallKind : int {
 #define X(name) name,
@@ -74,7 +81,9 @@ enum class Action : int {
 
 struct ActionInfo {
     Action action;
-    const char *name, *calls, *about;
+    const char *name, *calls;
+    std::int64_t least_a, most_a;
+    const char* about;
 };
 
 inline constexpr std::size_t call_count = static_cast<std::size_t>(CallKind::count);

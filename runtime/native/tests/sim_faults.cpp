@@ -1,5 +1,6 @@
 // Each action of the fault plan, and the plan itself: the nth call, the seed, what it refuses.
 #include <algorithm>
+#include <climits>
 #include <new>
 #include <stdexcept>
 
@@ -151,6 +152,67 @@ void returns() {
     CHECK(rig::violations_are(card, ""));
 }
 
+// An engine that the card does not have is refused before anything else is asked, whatever the facts say.
+void unknown_task_types() {
+    for (const int facts : {0, 1}) {
+        rig::Keys keys = stepped;
+        for (const char* fact : {"submit_error_starts_nothing", "busy_starts_nothing"}) keys.emplace_back(fact, facts);
+        rig::Card card(0, keys);
+        CHECK_EQUAL(card.device->EnableParallelMode(true), CalrtSuccess);
+        const auto slot = card.slot(rig::decode);
+        card.prepare(*slot, {5}, 0);
+        for (const int task : {7, 2, 1000, 100000000, -1, -2, INT_MAX, INT_MIN}) {
+            CHECK_EQUAL(infer_with_fixed_task_type(card.device.get(), card.model(rig::decode), slot->input.get(),
+                                                   slot->output.get(), static_cast<TaskType>(task)),
+                        IllegalValue);
+            CHECK_EQUAL(card.truth("jobs_started"), 0);
+        }
+        CHECK_EQUAL(infer_with_fixed_task_type(card.device.get(), card.model(rig::decode), slot->input.get(),
+                                               slot->output.get(), TaskType::kPong),
+                    CalrtSuccess);
+        card.settle();
+        card.finish(*slot);
+        CHECK(rig::violations_are(card, ""));
+    }
+}
+
+// What an argument may be: just inside and just outside.
+void limits() {
+    rig::Card card(0, stepped);
+    const auto refused = [&](const char* call, const char* action, std::int64_t a) {
+        const bool no = calrtsim_fault(0, call, 1, action, a, -1) != 0;
+        const std::string text = calrtsim_last_error();
+        if (no) CHECK(text.find(action) != std::string::npos && text.find(std::to_string(a)) != std::string::npos);
+        return no;
+    };
+    struct Limit {
+        const char *call, *action;
+        std::int64_t least, most;
+    };
+    constexpr std::int64_t hour_us = 3600000000, index_max = (1 << 24) - 1, bytes_max = std::int64_t{1} << 40;
+    for (const auto& [call, action, least, most] :
+         {Limit{"infer", "return", INT_MIN, INT_MAX}, Limit{"reset", "throw", 0, 2},
+          Limit{"infer", "nan", 0, index_max}, Limit{"infer", "inf", 0, index_max},
+          Limit{"infer", "short_tensor", 0, bytes_max}, Limit{"infer", "late", 0, hour_us},
+          Limit{"infer", "hang", 0, 0}, Limit{"wait", "timeout", 0, 0}}) {
+        CHECK(!refused(call, action, least) && !refused(call, action, most));
+        CHECK(refused(call, action, least - 1) && refused(call, action, most + 1));
+        CHECK(refused(call, action, INT64_MAX) && refused(call, action, INT64_MIN));
+    }
+}
+
+// With the real clock: the engine sleeps until a far time, and the card answers meanwhile.
+void far_times() {
+    rig::Card card(0, {{"prefill_token_ns", 1000000000}, {"jitter_permille", 1000}, {"pieces", 4096}});
+    const auto slot = card.slot(rig::prefill);
+    card.prepare(*slot, std::vector<std::int32_t>(rig::max_seq, 5), 0);
+    card.fault("infer", "late", 3600000000);
+    CHECK_EQUAL(card.infer(*slot), CalrtSuccess);
+    for (int i = 0; i < 50; ++i) CHECK_EQUAL(card.truth("jobs_running"), 1);
+    CHECK_EQUAL(card.device->Reset(), CalrtSuccess);
+    CHECK_EQUAL(card.truth("jobs_running"), 0);
+}
+
 template <class Exception>
 bool throws(rig::Card& card, std::int64_t which) {
     card.fault("apply", "throw", which);
@@ -232,6 +294,9 @@ int main() {
     double_completion();
     write_after_reset();
     returns();
+    unknown_task_types();
+    limits();
+    far_times();
     exceptions();
     plan();
     seeds();
