@@ -69,6 +69,7 @@ ReturnCode map_buf(Card& card, Buffer& buffer, const std::string& tensor, void* 
     const std::uint64_t byte_size = buffer.calbin->models[buffer.model].tensors[number].byte_size;
     if (!host) return IllegalValue;
     // An input may be shorter than its tensor (the slice must fit, at infer()); an output may not.
+    if (bytes > UINTPTR_MAX - reinterpret_cast<std::uintptr_t>(host)) return OutOfRange;
     if (bytes == 0 || (buffer.is_output ? bytes < byte_size : bytes > byte_size)) return OutOfRange;
     const Range range{reinterpret_cast<std::uintptr_t>(host), bytes};
     if (const Job* other = card.live_overlap(range, card.live_job_of(buffer))) {

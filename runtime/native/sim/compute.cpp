@@ -1,6 +1,7 @@
 // What the device computes: KV entries from the input, the history, and what a planned fault does to the result.
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <string>
 
 #include "card.hpp"
@@ -11,6 +12,7 @@ namespace calrt::sim {
 namespace {
 
 constexpr std::uint16_t bf16_nan = 0x7FC0, bf16_infinity = 0x7F80;
+constexpr std::uint32_t tokens_max = std::numeric_limits<std::int32_t>::max();  // a position is 32 bits
 
 std::int32_t s32(const JobInput& input, std::size_t i) {
     std::int32_t value = 0;
@@ -40,10 +42,17 @@ bool make_entries(Job& job) {
     return right;
 }
 
+// What the CSRs say was there before this call; they may say anything. Beyond 64 bits it is the end of them.
+std::int64_t past_of(const Job& job) {
+    std::int64_t past = 0;
+    if (!__builtin_sub_overflow(job.total, job.cur, &past)) return past;
+    return job.cur < 0 ? std::numeric_limits<std::int64_t>::max() : std::numeric_limits<std::int64_t>::min();
+}
+
 // The CSRs against the slices and the card's own KV; sets job.past. False: a CCU exception.
 bool lengths_fit(Card& card, Job& job) {
     const std::uint32_t length = card.kv.length(job.sequence), room = card.kv.room(job.sequence);
-    std::int64_t past = job.total - job.cur;
+    std::int64_t past = past_of(job);
     if (card.settings.on(Key::mutant_ignore_csr)) {
         past = length;
     } else if (job.cur != job.tokens) {
@@ -59,7 +68,8 @@ bool lengths_fit(Card& card, Job& job) {
         return false;
     }
     // A job that infer() refused for want of room and started all the same overruns it.
-    if (past < 0 || (!job.unseen && (past > room || job.tokens > room - past))) return false;
+    const std::int64_t most = (job.unseen ? tokens_max : room) - std::int64_t{job.tokens};
+    if (past < 0 || past > most) return false;
     job.past = static_cast<std::uint32_t>(past);
     return true;
 }
@@ -85,7 +95,8 @@ bool attend(Card& card, Job& job, std::uint64_t* h, std::uint32_t* length) {
 }
 
 void attend_alone(Job& job, std::uint64_t* h, std::uint32_t* length) {
-    job.past = static_cast<std::uint32_t>(std::max<std::int64_t>(0, job.total - job.cur));
+    const std::int64_t most = std::int64_t{tokens_max} - job.tokens;
+    job.past = static_cast<std::uint32_t>(std::clamp<std::int64_t>(past_of(job), 0, most));
     make_entries(job);
     *h = history(job.calbin->seed, job.entries);
     *length = job.past + job.tokens;

@@ -103,6 +103,8 @@ int calrtsim_set(std::uint32_t device, const char* key, std::int64_t value) {
         if (!card.settings.set(key, value, &why)) return refuse(why);
         if (std::string(key) == "clock") card.restart_clock();
         if (card.kv.sequences.empty()) card.fit_kv();
+        card.trace.keep(card.settings[Key::trace_limit]);
+        card.violations.keep(card.settings[Key::violation_limit]);
         card.changed.notify_all();
         card.engine_wakes.notify_one();
         return 0;
@@ -153,9 +155,10 @@ int calrtsim_step(std::uint32_t device, int* moved) {
 
 int calrtsim_advance(std::uint32_t device, std::int64_t us) {
     return with_card(device, [&](Card& card, Lock& lock) {
-        constexpr std::int64_t longest_us = std::int64_t{1} << 50;
+        constexpr std::int64_t longest_us = std::int64_t{1} << 50, latest_us = std::int64_t{1} << 60;
         if (!card.stepped()) return not_stepped();
         if (us < 0 || us > longest_us) return refuse("us = " + std::to_string(us) + " is not within 0..2^50");
+        if (card.stepped_now_us > latest_us - us) return refuse("the stepped clock ends at 2^60 us");
         const std::int64_t until_us = card.stepped_now_us + us;
         while (card.run_next(lock, until_us)) {
         }

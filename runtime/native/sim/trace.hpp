@@ -18,8 +18,13 @@ class BoundedLog {
     std::int64_t add(Record record, std::int64_t limit) {
         record.number = total_++;
         kept_.push_back(record);
-        while (static_cast<std::int64_t>(kept_.size()) > limit) kept_.pop_front();
+        keep(limit);
         return record.number;
+    }
+
+    // Drops the oldest beyond `limit`.
+    void keep(std::int64_t limit) {
+        while (static_cast<std::int64_t>(kept_.size()) > limit) kept_.pop_front();
     }
 
     // nullptr: dropped already, or never there.

@@ -61,6 +61,27 @@ void bounded() {
     CHECK(trace(0, 1000, &total).empty());
 }
 
+// A smaller limit drops what is beyond it at once, and not with the next record.
+void smaller_limits() {
+    rig::Card card;
+    const auto slot = card.slot(rig::decode);
+    for (int i = 0; i < 50; ++i) CHECK_EQUAL(slot->output->Wait(), Unexpected);
+    std::int64_t total = 0, before = 0;
+    CHECK_EQUAL(trace(0, 1000, &before).size(), before);
+    card.set("trace_limit", 7);
+    const auto kept = trace(0, 1000, &total);
+    CHECK(kept.size() == 7 && total == before && kept.front().number == total - 7);
+    card.set("trace_limit", 0);
+    CHECK(trace(0, 1000, &total).empty() && total == before);
+    std::vector<calrtsim_violation> found(100);
+    std::uint32_t read = 0;
+    for (const std::uint32_t limit : {4u, 0u}) {
+        card.set("violation_limit", limit);
+        CHECK_EQUAL(calrtsim_violations(0, 0, 100, found.data(), &read, &total), 0);
+        CHECK(read == limit && total == 50);
+    }
+}
+
 void counts() {
     rig::Card card;
     const std::int64_t empty = card.truth("memory_used");
@@ -93,6 +114,9 @@ void panel() {
     CHECK_EQUAL(calrtsim_truth(0, "weather", &value), -1);
     CHECK_EQUAL(calrtsim_set(64, "clock", 1), -1);
     CHECK_EQUAL(calrtsim_kv(0, 5, &value, nullptr), -1);
+    card.set("clock", 1);
+    for (int i = 0; i < 1024; ++i) CHECK_EQUAL(calrtsim_advance(0, std::int64_t{1} << 50), 0);
+    CHECK_EQUAL(calrtsim_advance(0, 1), -1);  // 2^60 is the end of time
     std::shared_ptr<VirtualDevice> none;
     CHECK_EQUAL(VirtualDevice::Open(64, &none), OutOfRange);
 }
@@ -102,6 +126,7 @@ void panel() {
 int main() {
     one_job();
     bounded();
+    smaller_limits();
     counts();
     panel();
     return failures != 0;

@@ -170,6 +170,7 @@ void refusals() {
     CHECK_EQUAL(slot->input->MapBuf("ids", nullptr, 1024), IllegalValue);
     CHECK_EQUAL(slot->input->MapBuf("ids", slot->ids.data(), 1025), OutOfRange);
     CHECK_EQUAL(slot->output->MapBuf("logits", slot->logits.data(), 16383), OutOfRange);
+    CHECK_EQUAL(slot->output->MapBuf("logits", slot->logits.data(), UINT64_MAX), OutOfRange);  // its end wraps
     CHECK_EQUAL(slot->input->SliceTensor("ids", 0, 257), OutOfRange);
     CHECK_EQUAL(slot->input->SliceTensor("ids", 257, 0), OutOfRange);
     CHECK_EQUAL(slot->input->SliceTensor("ids", UINT64_MAX, 2), OutOfRange);
@@ -229,6 +230,42 @@ void output_slice() {
     CHECK_EQUAL(bytes, 100);
 }
 
+// CSRs at the ends of 64 bits, on every way to the arithmetic: the card computes them, or raises an exception, and no
+// sum of them overflows (which the address build sees).
+void extreme_csrs() {
+    const std::vector<std::int64_t> extremes = {INT64_MIN, INT64_MIN + 1, -1, 0, 1, 2, UINT32_MAX, INT64_MAX - 1,
+                                                INT64_MAX};
+    struct Way {
+        const char *key, *other;
+        bool reset;
+    };
+    for (const Way& way : {Way{"clock", "clock", false}, Way{"mutant_any_past_len", "clock", false},
+                           Way{"mutant_any_past_len", "mutant_ignore_csr", false}, Way{"clock", "clock", true}}) {
+        for (const std::int64_t cur : extremes) {
+            for (const std::int64_t total : extremes) {
+                rig::Card card(0, {{"clock", 1}, {"pieces", 1}, {"submit_error_starts_nothing", 0}});
+                card.set("reset_stops_dma", !way.reset);
+                card.set(way.key, 1);
+                card.set(way.other, 1);
+                const auto slot = card.slot(rig::decode);
+                card.prepare(*slot, {5}, 0);
+                CHECK_EQUAL(slot->input->SetCsrByName("cur", cur), CalrtSuccess);
+                CHECK_EQUAL(slot->input->SetCsrByName("total", total), CalrtSuccess);
+                CHECK_EQUAL(card.infer(*slot), total > 1 ? OutOfRange : CalrtSuccess);
+                if (way.reset) CHECK_EQUAL(card.device->ResetCCU(), CalrtSuccess);
+                card.settle();
+                CHECK_EQUAL(card.truth("jobs_running"), 0);
+                if (total <= 1) {
+                    CHECK_EQUAL(slot->output->Wait(), CalrtSuccess);
+                    const bool right = cur == 1 && total == 1;
+                    const bool runs = right || way.reset || std::string(way.other) == "mutant_ignore_csr";
+                    CHECK(slot->output->GetStatus() == (runs ? BufStatus::DONE : BufStatus::DONE_CCU_EXCEPTION));
+                }
+            }
+        }
+    }
+}
+
 void dead_buffers() {
     rig::Card card;
     const auto old = card.slot(rig::decode);
@@ -261,6 +298,7 @@ int main() {
     unequal_slices();
     kv_blocks();
     output_slice();
+    extreme_csrs();
     dead_buffers();
     return failures != 0;
 }
