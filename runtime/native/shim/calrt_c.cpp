@@ -30,8 +30,12 @@ static_assert(static_cast<int>(calrt::TaskType::kPing) == 0 && static_cast<int>(
 
 namespace {
 
+// A text must arrive whole: a name that C would cut might be another one (§10.2: names count exactly).
 void copy_text(const std::string& from, char* to, std::size_t bytes, const char* what) {
     need(to, what);
+    if (const std::size_t end = from.find('\0'); end != std::string::npos)
+        throw Refusal{ShimBadArgument, std::string(what) + " has a NUL at byte " + std::to_string(end) + " of " +
+                                           std::to_string(from.size()) + ", where C would cut it"};
     if (from.size() >= bytes)
         throw Refusal{ShimBadArgument, std::string(what) + " needs " + std::to_string(from.size() + 1) +
                                            " bytes and has " + std::to_string(bytes)};
@@ -234,7 +238,7 @@ int calrt_c_calbin_tensor(calrt_c_handle calbin, uint32_t model, uint32_t tensor
 int calrt_c_calbin_csr(calrt_c_handle calbin, uint32_t model, uint32_t csr, char* name, size_t bytes) {
     return guarded(__func__, [&] {
         const auto from = get<Calbin>(calbin);
-        copy_text(at(model_of(*from, model).csr_names, csr, "CSR"), name, bytes, "name");
+        copy_text(at(model_of(*from, model).csr_names, csr, "CSR"), name, bytes, "the CSR's name");
         return 0;
     });
 }
@@ -513,6 +517,7 @@ int calrt_c_infer(calrt_c_handle device, calrt_c_handle calbin, uint32_t model, 
 int calrt_c_infer_with_fixed_task_type(calrt_c_handle device, calrt_c_handle calbin, uint32_t model,
                                        calrt_c_handle input, calrt_c_handle output, int task) {
     return guarded(__func__, [&] {
+        // Any int is a value of the enumeration; which of them are task types is CalRT's to say.
         return submit(device, calbin, model, input, output, [task](auto on, auto& graph, auto in, auto out) {
             return calrt::infer_with_fixed_task_type(on, graph, in, out, static_cast<calrt::TaskType>(task));
         });

@@ -1,4 +1,5 @@
 // The C ABI from many threads: handles that others release, and numbers that are none. Argument: a calbin file.
+#include <climits>
 #include <cstring>
 #include <random>
 #include <string>
@@ -90,6 +91,38 @@ void devices(const char* path) {
     CHECK(calrt_c_calbin_release(calbin) == 0);
 }
 
+// What is no task type is CalRT's to refuse, and the process lives on.
+void task_types(const char* path) {
+    calrt_c_handle calbin = 0, device = 0, input = 0, output = 0;
+    CHECK(calrt_c_calbin_load(path, &calbin) == 0);
+    calrt_c_model model;
+    calrt_c_tensor tensor;
+    CHECK(calrt_c_device_open(12, &device) == 0);
+    CHECK(calrt_c_device_configure(device, calbin) == 0);
+    CHECK(calrt_c_calbin_model(calbin, 0, &model) == 0);
+    CHECK(calrt_c_input_create(device, calbin, 0, &input) == 0);
+    CHECK(calrt_c_output_create(device, calbin, 0, &output) == 0);
+    std::vector<std::vector<char>> memory(model.tensors);
+    char csr[CALRT_C_NAME_BYTES];
+    for (uint32_t i = 0; i < model.tensors; ++i) {
+        CHECK(calrt_c_calbin_tensor(calbin, 0, i, &tensor) == 0);
+        memory[i].resize(tensor.byte_size);
+        CHECK((tensor.is_output ? calrt_c_output_map_buf(output, tensor.name, memory[i].data(), tensor.byte_size)
+                                : calrt_c_input_map_buf(input, tensor.name, memory[i].data(), tensor.byte_size)) == 0);
+    }
+    for (uint32_t i = 0; i < model.csrs; ++i) {
+        CHECK(calrt_c_calbin_csr(calbin, 0, i, csr, sizeof csr) == 0);
+        CHECK(calrt_c_input_set_csr(input, csr, 1) == 0);
+    }
+    CHECK(calrt_c_input_bind_sequence(input, 0) == 0);
+    for (const int task : {7, 2, 1000, 100000000, -1, -2, INT_MAX, INT_MIN})
+        CHECK(calrt_c_infer_with_fixed_task_type(device, calbin, 0, input, output, task) == calrt::IllegalValue);
+    CHECK(calrt_c_output_release(output) == 0);
+    CHECK(calrt_c_input_release(input) == 0);
+    CHECK(calrt_c_device_close(device) == 0);
+    CHECK(calrt_c_calbin_release(calbin) == 0);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -97,5 +130,6 @@ int main(int argc, char** argv) {
     release_under_use(argv[1]);
     errors_belong_to_threads();
     devices(argv[1]);
+    task_types(argv[1]);
     return failures();
 }
