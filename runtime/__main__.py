@@ -2,7 +2,7 @@
 
 Theory. Loading takes longer than most commands. A KeyboardInterrupt would be raised inside of somebody's import, past
 everything that could catch it in words, and some imports swallow it. Nothing has been begun by then that would have to
-be undone: so until the command runs, the signal's handler ends the process itself.
+be undone: so until the command runs, the signal's handler ends the process itself. What is imported at the top is small.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import Any, NoReturn
 
 from runtime.exits import Exit
 
 __all__ = ["main"]
 
 
-def _end(*_: Any) -> NoReturn:
+def _end(*_: object) -> None:
+    """Does not return."""
     try:
         os.write(2, b"calexec: interrupted\n")
     finally:  # also where stderr is closed
@@ -34,10 +34,9 @@ def main() -> None:
     try:
         if usual:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        code = int(run())
+        sys.exit(int(run()))
     except KeyboardInterrupt:  # before `run` could handle it
         _end()
-    sys.exit(code)
 
 
 if __name__ == "__main__":
