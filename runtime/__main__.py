@@ -2,7 +2,7 @@
 
 Theory. Loading takes longer than most commands. A KeyboardInterrupt would be raised inside of somebody's import, past
 everything that could catch it in words, and some imports swallow it. Nothing has been begun by then that would have to
-be undone: so until the command runs, the signal's handler ends the process itself. What is imported at the top is small.
+be undone: so until the command runs, the signal's handler ends the process itself. Imported before it is but little.
 """
 
 from __future__ import annotations
