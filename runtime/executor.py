@@ -158,15 +158,22 @@ class DeviceExecutor:
         )
 
     def _forget_sequence(self, seq_id: int, sequence: Any) -> None:
-        """A removed one is not known any more as soon as no job names it; a new job takes it up again."""
+        """A removed one is not known any more as soon as no job names it, unless a job has begun it again."""
         with self._mu:
             if any(job.seq_of is sequence for job in self._jobs):
                 self._leaving.add(sequence)
-            elif self._sequences.get(seq_id) is sequence:
-                self._leaving.discard(sequence)
+                return
+            self._leaving.discard(sequence)
+            if self._sequences.get(seq_id) is sequence and self._holds_nothing(sequence):
                 del self._sequences[seq_id]
                 self.calls.forget(seq_id)
                 self.engine.remove("seq", sequence)
+
+    def _holds_nothing(self, sequence: Any) -> bool:
+        try:
+            return self.engine.fire((self.program.rules["client.discard"],), sequence) is not None
+        except Rejected:
+            return False
 
     def close(self) -> bool:
         """No new jobs; what is queued is answered, what is on the device is waited for, within `close_ms` (FI13).

@@ -8,6 +8,7 @@ from executing import Bench, executing
 
 from runtime.calrt import Library
 from runtime.executor import Refused
+from runtime.job import InferenceResult
 from runtime.status import StatusKind
 
 PROMPT = list(b"hello")
@@ -59,3 +60,21 @@ def test_without_removals_there_is_a_limit(library: Library) -> None:
         assert b.executor.seq_rm(4).ok
         assert b.executor.seq_rm(0).ok
         assert b.run(5, PROMPT).status.ok
+
+
+def test_a_removal_before_a_job_began_its_sequence(library: Library) -> None:
+    """There is nothing to remove yet; what the job then makes of the sequence stays."""
+    with executing(library, **SMALL) as b:
+        for nth in range(1, 4):
+            b.sim.fault("can_allocate", "refuse", nth=nth)
+        results: list[InferenceResult] = []
+        client = threading.Thread(target=lambda: results.append(b.run(1, PROMPT)), daemon=True)
+        client.start()
+        while "admission.reserve.refused.prefill" not in b.rules():
+            threading.Event().wait(0.002)
+        assert b.executor.seq_rm(1).ok
+        client.join(20)
+        assert [r.status.kind for r in results] == [StatusKind.OK]
+        assert b.run(1, b.oracle.tokens(PROMPT, 1), past=len(PROMPT)).status.ok
+        assert b.executor.seq_rm(1).ok
+        assert left(b) == (0, SMALL["sequences_max"], 0)
