@@ -256,6 +256,7 @@ def partial_kv(card: Card) -> None:
     assert card.complete(job).good
     assert card.sim.kv(sequence)[0] == 8
     assert card.complete(card.prefill(16, sequence, 16)[1]).status == RAISED, "the next job finds out"
+    assert card.sim.violations() == (), "and the host is not to blame"
 
 
 def write_after_reset(card: Card) -> None:

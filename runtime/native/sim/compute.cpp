@@ -62,6 +62,7 @@ bool lengths_fit(Card& card, Job& job) {
         return false;
     }
     if (past != length && !card.settings.on(Key::mutant_any_past_len)) {
+        if (past == std::int64_t{length} + card.kv.unwritten(job.sequence)) return false;  // not the host's fault
         card.violation(ViolationKind::past_len_mismatch, job.id,
                        "the CSRs say a past of " + std::to_string(past) + ", sequence " + std::to_string(job.sequence) +
                            " has " + std::to_string(length));
@@ -90,6 +91,7 @@ bool attend(Card& card, Job& job, std::uint64_t* h, std::uint32_t* length) {
     if (!good && (!fits || card.settings.on(Key::exception_keeps_kv))) return false;
     if (!good || job.fault.action == Action::partial_kv) {
         card.kv.overwrite(job.sequence, job.past, {job.entries.begin(), half});
+        if (good) card.kv.sequences[job.sequence].unwritten = static_cast<std::uint32_t>(job.entries.end() - half);
     }
     return good;
 }

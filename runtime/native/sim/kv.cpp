@@ -29,6 +29,7 @@ bool Kv::apply(std::int32_t sequence, std::uint32_t length) {
     Sequence& target = sequences[sequence];
     target.room = length;
     if (target.entries.size() > length) target.entries.resize(length);
+    target.unwritten = std::min(target.unwritten, length - static_cast<std::uint32_t>(target.entries.size()));
     return true;
 }
 
@@ -42,9 +43,15 @@ std::uint32_t Kv::length(std::int32_t sequence) const {
     return found == sequences.end() ? 0 : static_cast<std::uint32_t>(found->second.entries.size());
 }
 
+std::uint32_t Kv::unwritten(std::int32_t sequence) const {
+    const auto found = sequences.find(sequence);
+    return found == sequences.end() ? 0 : found->second.unwritten;
+}
+
 void Kv::overwrite(std::int32_t sequence, std::uint32_t past, const std::vector<std::uint64_t>& entries) {
     Sequence& target = sequences[sequence];
     target.entries.resize(past);
+    target.unwritten = 0;
     target.entries.insert(target.entries.end(), entries.begin(), entries.end());
     target.room = std::max(target.room, static_cast<std::uint32_t>(target.entries.size()));
 }

@@ -10,6 +10,7 @@ namespace calrt::sim {
 struct Sequence {
     std::uint32_t room = 0;              // tokens
     std::vector<std::uint64_t> entries;  // its size is the device's length
+    std::uint32_t unwritten = 0;         // entries after these that the host must believe to be there: a fault
 };
 
 class Kv {
@@ -23,6 +24,7 @@ class Kv {
     bool apply(std::int32_t sequence, std::uint32_t length);
     std::uint32_t room(std::int32_t sequence) const;
     std::uint32_t length(std::int32_t sequence) const;
+    std::uint32_t unwritten(std::int32_t sequence) const;
     // Writes entries at `past`, over and beyond what is there; a gap before them is filled with 0. Nobody checks.
     void overwrite(std::int32_t sequence, std::uint32_t past, const std::vector<std::uint64_t>& entries);
 
