@@ -31,7 +31,7 @@ from runtime.calls import ExecutorError
 from runtime.calrt import Library, NativeMissing
 from runtime.clients import KEPT, Clients, Ends, Order, Tally
 from runtime.config import POLICIES, WAYS, Config
-from runtime.device_run import DEVICE, Rate, manifest_of
+from runtime.device_run import DEVICE, Rate, opened
 from runtime.engine import Waiter
 from runtime.executor import DeviceExecutor
 from runtime.exits import Exit, Failure
@@ -44,6 +44,7 @@ from runtime.weather import Weather
 __all__ = ["Report", "run_command"]
 
 COMPLETED_MIN = 0.9  # of the requests that were not cancelled
+LATENCY = click.IntRange(0, 1_000_000)
 START_S, IDLE_S, CLOSE_S = 60.0, 20.0, 60.0
 SHORT = {
     "jobs_max": 256, "recoveries_max": 1 << 16, "admission_ms": 10_000, "queue_ms": 10_000, "execution_ms": 500,
@@ -122,9 +123,10 @@ def percentile(values: list[int], percent: int) -> int | None:
 def config_of(manifest: Manifest, device: int, clients: int, policy: str, simulated: bool, latency_us: int) -> Config:
     """Raises Failure when the policy is not proved under the facts: of the simulator all hold."""
     facts = {fact.name: True for fact in FACTS} if simulated else {}
-    patience: dict[str, Any] = (
-        {**SHORT, "execution_ms": SHORT["execution_ms"] + 4 * latency_us // 1000} if simulated else {}
-    )
+    patience: dict[str, Any] = dict(SHORT) if simulated else {}
+    for name, jobs in (("execution_ms", 4), ("admission_ms", clients), ("queue_ms", 4), ("request_ms_max", 4)):
+        if simulated:
+            patience[name] += jobs * latency_us // 1000
     config = Config(
         manifest=str(manifest.path),
         device=device,
@@ -290,8 +292,8 @@ def _report(
     "--policy", type=click.Choice(list(POLICIES)), default="rebuild", show_default=True, help="See docs/config.md."
 )
 @click.option("--device", type=click.IntRange(0, 2**32 - 1), default=DEVICE, show_default=True, metavar="N")
-@click.option("--latency-decode-us", type=click.IntRange(0), help="What a decode takes on the simulated device.")
-@click.option("--latency-prefill-us", type=click.IntRange(0), help="What a prefill takes there.")
+@click.option("--latency-decode-us", type=LATENCY, help="What a decode takes on the simulated device.")
+@click.option("--latency-prefill-us", type=LATENCY, help="What a prefill takes there.")
 @click.option("--log", type=click.Path(path_type=Path), metavar="FILE", help="Write the executor's log there.")
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON.")
 def run_command(
@@ -304,17 +306,15 @@ def run_command(
     Ends with 0 only if no token differs, the simulator saw no violation, every failed job has a cause, everything was
     given back, and of the requests that were not cancelled all completed (90 % where there are faults).
     """
-    manifest = manifest_of(model)
+    library, manifest = opened(model, device)
     room = min(s.max_seq for s in manifest.submodels) - (count - 1)
     if room < 1:
         raise click.UsageError(f"--tokens {count} leaves no room for a prompt: max_seq is {room + count - 1}")
     try:
         prompts = read_prompts(path, min(room, TOKENS_MAX))[:limit]
-        simulator = simulator_of(Library.load(), device)
+        simulator = simulator_of(library, device)
     except PromptError as error:
         raise Failure(Exit.USAGE, str(error).splitlines()) from None
-    except NativeMissing as error:
-        raise Failure(Exit.NO_LIBRARY, [str(error)]) from None
     if faults and simulator is None:
         raise Failure(Exit.USAGE, ["--faults is for the simulator, and this CalRT is not one"])
     latency_us = max(latency_decode_us or 0, latency_prefill_us or 0)

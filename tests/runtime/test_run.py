@@ -145,10 +145,11 @@ def test_the_table(sim: Simulator, capsys: pytest.CaptureFixture[str]) -> None:
         (["--policy", "reset"], "'reset' is not one of 'exit', 'rebuild', 'reuse'"),
         (["--model", "tiny", "--tokens", "257"], "leaves no room for a prompt"),
         (["--prompts", "/nowhere"], "/nowhere: cannot be read"),
+        (["--latency-decode-us", "1000001"], "1000001 is not in the range"),
     ],
 )
-def test_what_cannot_be_run(capsys: pytest.CaptureFixture[str], args: list[str], message: str) -> None:
-    assert run(["run", *args]) is Exit.USAGE
+def test_what_cannot_be_run(sim: Simulator, capsys: pytest.CaptureFixture[str], args: list[str], message: str) -> None:
+    assert run(["run", "--device", str(sim.index), *args]) is Exit.USAGE
     captured = capsys.readouterr()
     assert captured.out == ""
     assert message in captured.err
@@ -219,7 +220,8 @@ def test_the_books_are_compared_with_what_there_is(library: Library) -> None:
         assert pool.give_back(lease) is None
 
 
-def test_a_handle_that_is_not_answered_is_counted(library: Library) -> None:
+def test_a_handle_that_is_not_answered_is_counted(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime.clients.ATTEMPTS_MAX", 5)
     prompts = (Prompt(1, "slow", tokenise("slow")),)
     with executing(library, {"prefill_us": 100_000}) as b:
         expected = {1: b.oracle.tokens(prompts[0].tokens, 1)}
