@@ -294,7 +294,7 @@ class DeviceCalls:
             self.kv.mark_unknown(context.kv_id)
 
     def close(self) -> bool:
-        """Give everything back. False: something could not be released; it lives on."""
+        """Give back what is not in quarantine. False: something could not be released; it lives on."""
         parts = [self.pool, *(p for p in self._ended if isinstance(p, BufferPool))]
         for pool in parts:
             if pool is not None:

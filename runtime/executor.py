@@ -24,7 +24,7 @@ from attrs import evolve, frozen
 
 from machines.answer import AnswerState
 from machines.protocol import RULEBOOK
-from machines.protocol.host import ENDED, READY, SETTLED
+from machines.protocol.host import CLOSED, ENDED, READY, SETTLED
 from machines.protocol.variables import LifecycleCall
 from machines.rulebook import Rule
 from runtime.actors import Outcomes, Progress, actor, drive
@@ -96,7 +96,8 @@ class DeviceExecutor:
         self.calls.rung = lambda: int(self.engine.read(lambda s: s.rung))
         self.progress: list[Progress] = []
         self._outcomes, self._table = Outcomes(self.program), self.calls.table()
-        self._settled, self._ended, self._is_ready = map(self.program.compiled, (SETTLED, ENDED, READY))
+        waits = (SETTLED, ENDED, CLOSED, READY)
+        self._settled, self._ended, self._closed, self._is_ready = map(self.program.compiled, waits)
         self._admission = self._takes(lambda r: r.actor.name == "admission")
         self._forget = (self.program.rules["records.forget"],)
         self._ends_generation = {r.id for r in self.program.rules.values() if ("any", "old") in r.writes}
@@ -107,7 +108,7 @@ class DeviceExecutor:
         self._sequences: dict[int, Any] = {}
         self._leaving: set[Any] = set()  # removed sequences that an ended job still names
         self._clock = threading.Event()
-        self._closing = False
+        self._closing = self._given_back = False
         self._dead = ""  # the name of an actor that died
         self._threads = [self._thread("clock", self._run_clock), *self._cast()]
         for thread in self._threads:
@@ -178,8 +179,8 @@ class DeviceExecutor:
     def close(self) -> bool:
         """No new jobs; what is queued is answered, what is on the device is waited for, within `close_ms` (FI13).
 
-        Idempotent. True: everything was given back. False: the device Failed; memory that it may still touch stays
-        where it is, and leaving the process is the host's decision."""
+        Idempotent. True: closed in order; what is in quarantine stays where it is all the same. False: the device Failed
+        or something did not end; then leaving the process is the host's decision."""
         self.engine.fire((self.program.rules["client.close"],))
         self._await(self._ended, None)
         with self._mu:
@@ -187,15 +188,16 @@ class DeviceExecutor:
             left = list(self._jobs.values())
         for context in left:
             context.handle.wait_until(now_us() + int(LATEST_S * 1e6))
+        closed = bool(self.engine.read(lambda s: self._closed.guard(s, None)))
         if first:
             self.engine.stop()
             self._wake_clock()
             for thread in self._threads:
                 thread.join(LATEST_S)
-        clean = not self.engine.read(lambda s: s.work + s.waits + s.leftovers) and not any(
-            t.is_alive() for t in self._threads
-        )
-        return self.calls.close() if first and clean else clean
+        clean = closed and not any(t.is_alive() for t in self._threads)
+        if first:
+            self._given_back = clean and self.calls.close()
+        return self._given_back
 
     def __enter__(self) -> DeviceExecutor:
         return self

@@ -11,4 +11,5 @@ _ended = (device == DeviceState.Failed) | (shutdown == ShutdownState.Closed)
 
 ENDED = Rule("host.ended", CLIENT, _ended, about="Failed or Closed: nothing more happens")
 SETTLED = Rule("host.settled", CLIENT, _ended | (device == DeviceState.Ready), about="start-up is over, well or not")
+CLOSED = Rule("host.closed", CLIENT, shutdown == ShutdownState.Closed, about="closed, and the device not Failed")
 READY = Rule("host.ready", CLIENT, serving, about="jobs are served")

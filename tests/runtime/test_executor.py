@@ -111,6 +111,8 @@ def test_a_fault_costs_its_job_and_a_generation(library: Library, action: str) -
         assert b.executor.calls.generation_id == 2
         assert b.tokens(2, PROMPT, 4) == b.oracle.tokens(PROMPT, 4)
         assert b.tokens(1, PROMPT, 4) == b.oracle.tokens(PROMPT, 4), "a lost sequence begins anew"
+        assert b.executor.close()
+        assert b.sim.truth("buffers_alive") > 0, "what is in quarantine stays"
     assert b.sim.violations() == ()
 
 
@@ -151,7 +153,7 @@ def test_closing_answers_everybody(library: Library) -> None:
         assert kinds == [StatusKind.OK, StatusKind.UNAVAILABLE]
         with pytest.raises(Refused):
             b.enqueue(5, PROMPT)
-        assert b.executor.close() in (True, False)
+        assert b.executor.close(), "again the same"
     assert b.sim.truth("buffers_alive") == 0
 
 
@@ -179,3 +181,10 @@ def test_an_actor_that_dies_keeps_nobody_waiting(library: Library, caplog: pytes
         with pytest.raises(Refused, match="submitter has died"):
             b.enqueue(2, PROMPT)
     assert "ZeroDivisionError" in caplog.text
+
+
+def test_closing_a_failed_device_says_so(library: Library) -> None:
+    with executing(library, recoveries_max=0) as b:
+        b.sim.fault("infer", "ccu_exception")
+        assert not b.run(1, PROMPT).status.ok
+        assert not b.executor.close(), "no reset was allowed: it Failed"
