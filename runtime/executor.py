@@ -179,8 +179,8 @@ class DeviceExecutor:
     def close(self) -> bool:
         """No new jobs; what is queued is answered, what is on the device is waited for, within `close_ms` (FI13).
 
-        Idempotent. True: closed in order; what is in quarantine stays where it is all the same. False: the device Failed
-        or something did not end; then leaving the process is the host's decision."""
+        Idempotent. True: closed in order; what is in quarantine stays where it is all the same. False: the device
+        Failed, or something did not end; then leaving the process is the host's decision."""
         self.engine.fire((self.program.rules["client.close"],))
         self._await(self._ended, None)
         with self._mu:
