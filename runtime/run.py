@@ -63,7 +63,8 @@ class Report:
     """What came of it. requests: by how they ended; jobs: by status and cause; us: microseconds, None without a sample.
 
     ledger: what the executor's books say and what is, where they differ; None where the device Failed before they could
-    be compared. violations: None where the device is not simulated.
+    be compared. closed: close() returned, and nothing was under way; given_back: nothing is in quarantine either, where
+    faults leave memory that the device might still write. violations: None where the device is not simulated.
     """
 
     model: str
@@ -89,6 +90,7 @@ class Report:
     leases_left: int
     ledger: tuple[str, ...] | None
     closed: bool
+    given_back: bool
     device_failed: bool
     findings: tuple[str, ...]
 
@@ -111,7 +113,7 @@ class Report:
         if self.device_failed:
             return Exit.FAILED
         enough = self.requests.get(Ends.COMPLETED, 0) >= (COMPLETED_MIN if self.faults else 1) * self.wanted
-        return Exit.OK if enough and self.closed else Exit.UNEXPLAINED
+        return Exit.OK if enough and self.closed and (self.given_back or self.faults) else Exit.UNEXPLAINED
 
 
 def percentile(values: list[int], percent: int) -> int | None:
@@ -183,13 +185,14 @@ def idle(executor: DeviceExecutor) -> bool:
     return waiter.result is not None
 
 
-def close(executor: DeviceExecutor) -> bool | None:
-    """What close() says; None when it does not return."""
+def close(executor: DeviceExecutor) -> tuple[bool, bool]:
+    """Whether close() returned with nothing under way, and whether everything was given back."""
     said: list[bool] = []
     thread = threading.Thread(target=lambda: said.append(executor.close()), name="close", daemon=True)
     thread.start()
     thread.join(CLOSE_S)
-    return said[0] if said else None
+    left = int(executor.engine.read(lambda s: s.work + s.waits + s.leftovers))
+    return bool(said) and not left, said == [True]
 
 
 def run(
@@ -250,13 +253,13 @@ def run(
 
 def _report(
     config: Config, tally: Tally, prompts: tuple[Prompt, ...], clients: int, seconds: float, weather: Weather,
-    faults: int, executor: DeviceExecutor, ledger: tuple[str, ...] | None, leased: int, closed: bool | None,
+    faults: int, executor: DeviceExecutor, ledger: tuple[str, ...] | None, leased: int, closed: tuple[bool, bool],
     failed: bool, violations: tuple[Violation, ...] | None,
 ) -> Report:  # fmt: skip
     findings = [*tally.findings, *(f"ledger: {text}" for text in ledger or ())]
     findings += [f"violation: {v.kind}: {v.text}" for v in (violations or ())[:KEPT]]
-    if closed is None:
-        findings.append(f"close: it has not returned after {CLOSE_S:g} s")
+    if not closed[0]:
+        findings.append(f"close: it has not ended after {CLOSE_S:g} s, or jobs are under way")
     last = executor.calls.generation_id
     jobs = {", ".join(p for p in key if p): n for key, n in sorted(tally.jobs.items(), key=lambda item: -item[1])}
     return Report(
@@ -265,7 +268,7 @@ def _report(
         percentile(tally.tpot_us, 99), faults, weather.resets, dict(weather.causes.most_common()), last,
         tally.good_by_generation[last], tally.differences, None if violations is None else len(violations),
         tally.unexplained, tally.unanswered, leased,
-        ledger, closed is True, failed, tuple(findings),
+        ledger, *closed, failed, tuple(findings),
     )  # fmt: skip
 
 
@@ -402,6 +405,7 @@ def _rows(r: Report) -> Iterator[tuple[str, str, bool]]:
     yield "leases left", f"{r.leases_left:,}", r.leases_left != 0
     balanced = "not compared" if r.ledger is None else "differs" if r.ledger else "balanced"
     yield "ledger", balanced, bool(r.ledger)
-    yield "closed", "yes" if r.closed else "not everything could be given back", not r.closed
+    kept = "yes" if r.given_back else "yes; what the device might still write is kept in quarantine"
+    yield "closed", kept if r.closed else "no", not r.closed
     if r.device_failed:
         yield "device", "Failed: nothing more can be served by this process", True

@@ -49,7 +49,7 @@ def report(**more: Any) -> Report:
         model="m", prompts=10, clients=1, requests={Ends.COMPLETED: 10}, jobs={"OK": 10}, tokens=10, seconds=1.0,
         ttft_p50_us=1, ttft_p99_us=1, tpot_p50_us=1, tpot_p99_us=1, faults=0, resets=0, drains={}, generations=1,
         tokens_in_last_generation=10, differences=0, violations=0, unexplained=0, unanswered=0, leases_left=0,
-        ledger=(), closed=True, device_failed=False, findings=(),
+        ledger=(), closed=True, given_back=True, device_failed=False, findings=(),
     )  # fmt: skip
     return evolve(good, **more)
 
@@ -61,7 +61,7 @@ def test_without_faults(sim: Simulator, capsys: pytest.CaptureFixture[str]) -> N
     assert found["requests"] == {"completed": 6}
     assert found["jobs"] == {"OK": 30}
     assert (found["tokens"], found["generations"], found["faults"]) == (30, 1, 0)
-    assert (found["ledger"], found["leases_left"], found["closed"]) == ([], 0, True)
+    assert (found["ledger"], found["leases_left"], found["closed"], found["given_back"]) == ([], 0, True, True)
     assert sim.truth("jobs_completed") == 30 + GOLDEN_JOBS
     assert sim.truth("buffers_alive") == 0
     assert 0 < found["tpot_p50_us"] <= found["tpot_p99_us"]
@@ -168,6 +168,9 @@ def test_what_cannot_be_run(sim: Simulator, capsys: pytest.CaptureFixture[str], 
         ({"leases_left": 1}, Exit.UNEXPLAINED),
         ({"ledger": ("free: ...",)}, Exit.UNEXPLAINED),
         ({"closed": False}, Exit.UNEXPLAINED),
+        ({"closed": False, "faults": 3}, Exit.UNEXPLAINED),
+        ({"given_back": False}, Exit.UNEXPLAINED),
+        ({"given_back": False, "faults": 3}, Exit.OK),
         ({"device_failed": True, "ledger": None, "closed": False}, Exit.FAILED),
         ({"device_failed": True, "differences": 1}, Exit.DIFFERENT),
         ({"requests": {Ends.COMPLETED: 9, Ends.GIVEN_UP: 1}}, Exit.UNEXPLAINED),
