@@ -152,8 +152,8 @@ def reset_stops_dma(rig: Rig) -> Finding:
     return Finding(True, f"the output did not change after {', '.join(seen)}")
 
 
-def _job_under_reset(rig: Rig, reset: Callable[[], int]) -> Job | None:
-    """A job that was running while `reset` succeeded; None when it was always too late."""
+def _job_under_reset(rig: Rig, reset: Callable[[], int], early: bool = False) -> Job | None:
+    """A job that was running while `reset` succeeded; None when it was always too late. early: in its first quarter."""
     for _ in range(TRIES):
         job = rig.submit(rig.new_sequence(), 0, rig.deep_tokens)
         if job.submit_code:
@@ -162,8 +162,9 @@ def _job_under_reset(rig: Rig, reset: Callable[[], int]) -> Job | None:
         code = reset()
         if code:
             raise DeviceTrouble("reset under a running job", code)
-        job.at_reset = job.snapshot()
-        if status == BufStatus.RUNNING and job.at_reset.endswith(job.untouched_end()):
+        job.at_reset, reset_s = job.snapshot(), time.monotonic() - job.submitted_at
+        too_late = early and (reset_s > rig.job_s / 4 or job.touched())
+        if status == BufStatus.RUNNING and job.at_reset.endswith(job.untouched_end()) and not too_late:
             return job
         rig.recover()
     return None
@@ -224,12 +225,15 @@ def golden_sees_broken_device(rig: Rig) -> Finding:
 
 
 def leftover_harmless(rig: Rig) -> Finding:
-    """Let a job survive a reset, and use its sequence in the new generation."""
-    job = _job_under_reset(rig, rig.device.reset)
+    """Let a job survive a reset, and use its sequence in the new generation.
+
+    Only a job whose output is untouched when the reset returns will do, and one that was submitted a moment before: KV
+    that it wrote before the reset is not in question, and would be taken for it where a reset keeps KV.
+    """
+    job = _job_under_reset(rig, rig.device.reset, early=True)
     if job is None:
         return Finding(None, "no job could be caught under reset")
     rig.configure()
-    rig.kv.apply(job.sequence, 0)  # what it wrote before the reset is not in question
     rig.settle()
     if not job.complete():
         return Finding(None, "no job survives a reset", moot=True)
