@@ -22,12 +22,12 @@ from attrs import define, field
 from machines.errors import classify, observed
 from machines.protocol.effects import EFFECTS
 from runtime.buffers import BufferPool
-from runtime.calrt import BufStatus, Calbin, Device, Library
+from runtime.calrt import BufStatus, Calbin, Device, Kv, Library
 from runtime.config import Config
 from runtime.job import InferenceRequest, JobContext
 from runtime.kv import KvCoordinator, KvSize
 from runtime.lane import Lane
-from runtime.manifest import CalTaskKind, Manifest, ManifestError, ModelGeneration, load_manifest, verify
+from runtime.manifest import CalTaskKind, Manifest, ManifestError, ModelGeneration, load_manifest, verify_loaded
 from runtime.prepare import outcome, program
 from runtime.status import Failure, failed, now_us
 
@@ -63,7 +63,8 @@ class DeviceCalls:
     pool: BufferPool | None = None
     golden_digest: str = ""
     rung: Callable[[], int] = lambda: 0
-    _ended: list[Any] = field(factory=list)  # handles of ended generations: alive, and never used again
+    _pools: list[BufferPool] = field(factory=list)  # of every generation: what ended is alive, and never used again
+    _handles: list[Kv | Calbin] = field(factory=list)  # likewise
     _kv_ids: dict[int, int] = field(factory=dict)
     _next_kv_id: Iterator[int] = field(factory=lambda: itertools.count(1))
 
@@ -79,7 +80,7 @@ class DeviceCalls:
         if calbin is None:
             raise ExecutorError(f"{manifest.calbin_path}: {failed('load the calbin', code, library)}")
         with calbin:
-            _verified(calbin, manifest, 1)
+            verify_loaded(manifest, calbin)
         code, device = library.device(config.device)
         if device is None:
             raise ExecutorError(f"device {config.device} does not open: {failed('open', code, library)}")
@@ -222,7 +223,7 @@ class DeviceCalls:
         code, calbin = self.library.calbin(self.manifest.calbin_path)
         if calbin is None:
             return failed("load the calbin", code, self.library)
-        model = _verified(calbin, self.manifest, self.generation_id)
+        model = verify_loaded(self.manifest, calbin, self.generation_id)
         if failure := failed("configure", self.device.configure(calbin), self.library):
             return failure
         code, manager = self.device.kv()
@@ -234,7 +235,8 @@ class DeviceCalls:
         pool = BufferPool(self.library, self.device, calbin, model, self.config.slots + 1)  # one for golden runs
         if failure := pool.build():
             return failure
-        self._ended += [self.calbin, self.kv, self.pool]
+        self._pools.append(pool)
+        self._handles += [manager, calbin]
         self.model, self.calbin, self.pool = model, calbin, pool
         max_seq = next(iter(model.submodels.values())).max_seq
         self.kv = KvCoordinator(manager, size, max_seq, self.config.sequences_max)
@@ -301,13 +303,9 @@ class DeviceCalls:
 
     def close(self) -> bool:
         """Give back what is not in quarantine. False: something could not be released; it lives on."""
-        parts = [self.pool, *(p for p in self._ended if isinstance(p, BufferPool))]
-        for pool in parts:
-            if pool is not None:
-                pool.retire()
-        managers = [kv.kv for kv in (self.kv, *self._ended) if isinstance(kv, KvCoordinator)]
-        calbins = [c for c in (self.calbin, *self._ended) if isinstance(c, Calbin)]
-        codes = [handle.release() for handle in (*managers, self.device, *calbins)]
+        for pool in self._pools:
+            pool.retire()
+        codes = [handle.release() for handle in (*self._handles, self.device)]
         return not any(codes)
 
     # -- what there is -----------------------------------------------------------------------------------------------
@@ -327,12 +325,6 @@ class DeviceCalls:
     def _lane(context: JobContext) -> Lane:
         assert context.lease is not None
         return context.lease.lane(context.request.task)
-
-
-def _verified(calbin: Calbin, manifest: Manifest, generation_id: int) -> ModelGeneration:
-    """Raises ManifestError (§10.2)."""
-    _, models = calbin.models()
-    return verify(manifest, manifest.calbin_path, models, calbin.library.version()[1], generation_id)
 
 
 def _done(lane: Lane) -> Failure | None:

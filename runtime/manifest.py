@@ -22,7 +22,7 @@ from types import MappingProxyType
 
 from attrs import field, frozen
 
-from runtime.calrt import ModelInfo, PrimitiveType, TensorInfo
+from runtime.calrt import Calbin, ModelInfo, PrimitiveType, TensorInfo
 from runtime.names import hint, listed, nearest, plain, shown
 from runtime.strict_json import U32, U64, JsonError, check_regular, load
 
@@ -38,6 +38,7 @@ __all__ = [
     "load_manifest",
     "refused_names",
     "verify",
+    "verify_loaded",
 ]
 
 ITEM_BYTES = {PrimitiveType.S32: 4, PrimitiveType.BF16: 2, PrimitiveType.F32: 4}
@@ -306,6 +307,13 @@ def verify(
     _refuse(manifest, findings)
     submodels = {m.kind: m for m in manifest.submodels}
     return ModelGeneration(generation_id, manifest.calbin_sha256, manifest.calrt_version, submodels)
+
+
+def verify_loaded(manifest: Manifest, calbin: Calbin, generation_id: int = 1) -> ModelGeneration:
+    """`verify` against the calbin that CalRT has loaded, and the library that loaded it. Raises ManifestError."""
+    _, models = calbin.models()
+    _, version = calbin.library.version()
+    return verify(manifest, manifest.calbin_path, models, version, generation_id)
 
 
 def untrue_version(manifest: Manifest, runtime_version: str) -> Iterator[str]:

@@ -20,7 +20,7 @@ from machines.protocol.params import FACTS
 from runtime.calbin import sample
 from runtime.calrt import Library
 from runtime.exits import Exit, Failure
-from runtime.manifest import load_manifest, verify
+from runtime.manifest import load_manifest, verify_loaded
 from runtime.preflight import preflight
 from runtime.simulator import NotSimulated, Simulator, SimulatorError
 from runtime.vendor_probe.experiments import EXPERIMENTS, OBSERVATIONS, Finding, process_exit_stops_dma
@@ -92,9 +92,7 @@ def rig_of(arguments: Sequence[str]) -> Rig:
     if calbin is None:
         raise DeviceTrouble("load the calbin", code)
     with calbin:
-        _, models = calbin.models()
-    _, version = library.version()
-    model = verify(manifest, manifest.calbin_path, models, version)
+        model = verify_loaded(manifest, calbin)
     return Rig(library, int(index), str(manifest.calbin_path), model)
 
 

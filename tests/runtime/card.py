@@ -14,7 +14,7 @@ import numpy as np
 from machines.errors import code_named
 from runtime.calbin import sample
 from runtime.calrt import BufStatus, Library
-from runtime.manifest import load_manifest, verify
+from runtime.manifest import load_manifest, verify_loaded
 from runtime.oracle import Oracle
 from runtime.simulator import Simulator
 from runtime.vendor_probe.rig import Job, Outcome, Rig
@@ -78,8 +78,7 @@ def card_of(library: Library, model: str = "tiny", **settings: int) -> Iterator[
     assert code == 0
     assert calbin is not None
     with calbin:
-        _, models = calbin.models()
-    generation = verify(manifest, manifest.calbin_path, models, library.version()[1])
+        generation = verify_loaded(manifest, calbin)
     with Rig(library, NUMBER, str(manifest.calbin_path), generation) as rig:
         yield Card(sim, rig, Oracle.of_calbin(manifest.calbin_path))
 

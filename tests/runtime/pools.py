@@ -14,7 +14,7 @@ from runtime.buffers import BufferLease, BufferPool, BufferSlot
 from runtime.calbin import sample
 from runtime.calrt import Calbin, Device, Handle, Kv, Library
 from runtime.lane import Lane
-from runtime.manifest import CalTaskKind, ModelGeneration, load_manifest, verify
+from runtime.manifest import CalTaskKind, ModelGeneration, load_manifest, verify_loaded
 from runtime.oracle import Oracle
 from runtime.prepare import program
 from runtime.simulator import Simulator
@@ -107,7 +107,7 @@ def bench_of(library: Library, model: str = "tiny", **settings: int) -> Iterator
     calbin, device = there(library.calbin(manifest.calbin_path)), there(library.device(NUMBER))
     assert isinstance(calbin, Calbin)
     assert isinstance(device, Device)
-    generation = verify(manifest, manifest.calbin_path, calbin.models()[1], library.version()[1])
+    generation = verify_loaded(manifest, calbin)
     assert device.configure(calbin) == 0
     kv = there(device.kv())
     assert isinstance(kv, Kv)
