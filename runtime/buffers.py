@@ -201,9 +201,9 @@ class BufferPool:
                 lanes[kind] = made
         return None
 
-    def retire(self) -> Failure | None:
-        """Ends the generation (§5.1-8): free slots are released, all others are in quarantine from now on. The first
-        release that failed; such a slot is kept in quarantine too. Again is harmless."""
+    def end(self) -> None:
+        """Ends the generation (§5.1-8): no slot is lent any more, and those that are lent are in quarantine. Makes no
+        call, so whoever ends it cannot be stuck in one (F36). Again is harmless."""
         with self._lock:
             self._phase = "retired"
             self._collect()
@@ -211,6 +211,12 @@ class BufferPool:
                 self._quarantined[slot] = None
             self._leased.clear()
             self._returning.clear()
+
+    def retire(self) -> Failure | None:
+        """`end`, and free slots are released. The first release that failed; such a slot is kept in quarantine too.
+        Again is harmless."""
+        self.end()
+        with self._lock:
             free, self._free = self._free, []
         failures = _release_all(free)
         with self._lock:

@@ -199,6 +199,7 @@ class DeviceCalls:
     # -- the device --------------------------------------------------------------------------------------------------
     def reset(self, nothing: Any) -> str:
         """The present rung of the ladder (§9.2)."""
+        self._release_ended()
         name = self.config.rungs[min(self.rung(), len(self.config.rungs) - 1)]
         code = int(getattr(self.device, name)())
         log.warning("generation %d: %s returned %s", self.generation_id, name, classify(code).name)
@@ -218,6 +219,7 @@ class DeviceCalls:
         return "artifact" if kind in ("artifact", "request") else "failed"
 
     def _configure(self) -> Failure | None:
+        self._release_ended()
         if self.calbin is not None:  # a device that was drained and not reset is configured still
             self.device.reset_configuration()
         code, calbin = self.library.calbin(self.manifest.calbin_path)
@@ -237,9 +239,9 @@ class DeviceCalls:
             return failure
         self._pools.append(pool)
         self._handles += [manager, calbin]
-        self.model, self.calbin, self.pool = model, calbin, pool
         max_seq = next(iter(model.submodels.values())).max_seq
         self.kv = KvCoordinator(manager, size, max_seq, self.config.sequences_max)
+        self.calbin, self.pool, self.model = calbin, pool, model  # the model last: with it, requests are looked at
         return None
 
     def golden(self, nothing: Any) -> str:
@@ -290,9 +292,16 @@ class DeviceCalls:
     def end_generation(self) -> None:
         """What belongs to the generation that ends is kept, and never used again."""
         self.generation_id += 1
-        for part in (self.pool, self.kv):
-            if part is not None:
-                part.retire()
+        if self.pool is not None:
+            self.pool.end()
+        if self.kv is not None:
+            self.kv.retire()
+
+    def _release_ended(self) -> None:
+        """Gives back the slots that were free when their generation ended. A call of the device's, under its watchdog:
+        whoever ended the generation may be the clock, and must not be stuck in CalRT."""
+        for pool in self._pools:
+            pool.retire()
 
     def quarantine(self, context: JobContext) -> None:
         """The job's slot, and what is known of its sequence, are in doubt."""
@@ -303,8 +312,7 @@ class DeviceCalls:
 
     def close(self) -> bool:
         """Give back what is not in quarantine. False: something could not be released; it lives on."""
-        for pool in self._pools:
-            pool.retire()
+        self._release_ended()
         codes = [handle.release() for handle in (*self._handles, self.device)]
         return not any(codes)
 

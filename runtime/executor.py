@@ -25,7 +25,7 @@ from attrs import evolve, frozen
 from machines.answer import AnswerState
 from machines.protocol import RULEBOOK
 from machines.protocol.host import CLOSED, ENDED, READY, SETTLED
-from machines.protocol.variables import LifecycleCall
+from machines.protocol.variables import JobCall, LifecycleCall
 from machines.rulebook import Rule
 from runtime.actors import Outcomes, Progress, actor, drive
 from runtime.calls import DeviceCalls
@@ -73,6 +73,14 @@ ANSWERS = {
     AnswerState.DeadlineExceeded: StatusKind.DEADLINE_EXCEEDED,
     AnswerState.Error: None,
 }
+VERDICTS = {  # of a deadline, by its rule (F37)
+    "clock.admission": "never started: KV and a prepared slot were not had by the admission deadline",
+    "clock.queue": "starved: prepared, and not submitted by the queue deadline",
+    "clock.request": "slow: on the device when the request's own deadline passed; the device goes on",
+    "clock.execution": "hung: on the device beyond the execution deadline; the device is drained",
+}
+ABANDONED = "abandoned"
+THREAD = "calexec"  # what the names of threads begin with
 LATEST_S = 5.0  # for threads to end and handles to be resolved, once the protocol has ended
 
 
@@ -108,8 +116,11 @@ class DeviceExecutor:
         self._sequences: dict[int, Any] = {}
         self._leaving: set[Any] = set()  # removed sequences that an ended job still names
         self._clock = threading.Event()
-        self._closing = self._given_back = False
-        self._dead = ""  # the name of an actor that died
+        self._closing = False
+        self._given_back: bool | None = None  # what close() said
+        self._closer = threading.Lock()  # one close() at a time
+        self.abandoned = False  # it was stopped the hard way
+        self._dead = ""  # why nothing is served any more, though the rulebook does not know it
         self._threads = [self._thread("clock", self._run_clock), *self._cast()]
         for thread in self._threads:
             thread.start()
@@ -138,6 +149,8 @@ class DeviceExecutor:
         """Remove a sequence (§3): its KV is free when this returns OK."""
         with self._mu:
             sequence = self._sequences.get(seq_id)
+        if self._dead:
+            return Status(kind=StatusKind.UNAVAILABLE, stage="seq_rm", text=self._dead, seq_id=seq_id)
         if sequence is None:
             return Status(kind=StatusKind.OK, seq_id=seq_id)
         rules = self.program.rules
@@ -179,25 +192,55 @@ class DeviceExecutor:
     def close(self) -> bool:
         """No new jobs; what is queued is answered, what is on the device is waited for, within `close_ms` (FI13).
 
-        Idempotent. True: closed in order; what is in quarantine stays where it is all the same. False: the device
-        Failed, or something did not end; then leaving the process is the host's decision."""
+        What has not ended LATEST_S later is abandoned, so this returns whatever the device does (F49). Idempotent, also
+        while another thread is in it (F48). True: closed in order; what is in quarantine stays where it is all the
+        same. False: the device Failed, or something did not end; then leaving the process is the host's decision."""
         self.engine.fire((self.program.rules["client.close"],))
-        self._await(self._ended, None)
-        with self._mu:
-            first, self._closing = not self._closing, True
-            left = list(self._jobs.values())
-        for context in left:
-            context.handle.wait_until(now_us() + int(LATEST_S * 1e6))
-        closed = bool(self.engine.read(lambda s: self._closed.guard(s, None)))
-        if first:
-            self.engine.stop()
-            self._wake_clock()
-            for thread in self._threads:
-                thread.join(LATEST_S)
-        clean = closed and not any(t.is_alive() for t in self._threads)
-        if first:
-            self._given_back = clean and self.calls.close()
+        with self._closer:
+            if self._given_back is None:
+                self._given_back = self._close()
         return self._given_back
+
+    def _close(self) -> bool:
+        if not self._await(self._ended, self.config.close_ms / 1000 + LATEST_S):
+            self.abandon()
+        latest_us = now_us() + int(LATEST_S * 1e6)
+        for context in list(self._jobs.values()):
+            if context.handle.wait_until(latest_us) is None:
+                self.abandon()
+        closed = bool(self.engine.read(lambda s: self._closed.guard(s, None)))
+        self._stop_threads()
+        return closed and not any(t.is_alive() for t in self._threads) and self._give_back()
+
+    def _stop_threads(self) -> None:
+        """Those that are inside a call are not waited for: it may never return."""
+        self._closing = True
+        self.engine.stop()
+        self._wake_clock()
+        inside = {f"{THREAD} {p.name}" for p in self.progress if p.doing in self._table}
+        latest_us = now_us() + int(LATEST_S * 1e6)
+        for thread in self._threads:
+            if thread.name not in inside:
+                thread.join(max(0, latest_us - now_us()) / 1e6)
+
+    def _give_back(self) -> bool:
+        """Release what the device does not need any more; these are calls, too, and might not return."""
+        said: list[bool] = []
+        thread = self._thread("release", lambda: said.append(self.calls.close()))
+        thread.start()
+        thread.join(LATEST_S)
+        return said == [True]
+
+    def abandon(self) -> None:
+        """The hard way to stop (F49): every job is answered with UNAVAILABLE, nothing is served any more, actors take no
+        further rules, and nobody is waited for. It takes no lock that anybody holds while calling CalRT.
+
+        What the device does is not known then, and its memory is never given back: leave the process. Harmless when it
+        comes again, or after `close`; from any thread, but not from a signal's handler."""
+        self._dead, self.abandoned = self._dead or ABANDONED, True
+        self._answer_all(StatusKind.UNAVAILABLE, ABANDONED)
+        self.engine.stop()
+        log.critical("%s: every job is answered, and nobody is waited for", ABANDONED)
 
     def __enter__(self) -> DeviceExecutor:
         return self
@@ -209,8 +252,7 @@ class DeviceExecutor:
     def _arrive(self, request: InferenceRequest) -> Any:
         """The job's record, in the admission line. Raises Refused; the device is not touched."""
         model = self.calls.model
-        if self._dead:
-            raise self._refusal(request, StatusKind.UNAVAILABLE, f"the executor's {self._dead} has died")
+        self._refuse_if_dead(request)
         if model is None:
             raise self._refusal(request, StatusKind.UNAVAILABLE, "no model has been configured yet")
         try:
@@ -230,6 +272,9 @@ class DeviceExecutor:
             self._jobs[job] = context
         context.record = job
         context.timings.reach("accepted")
+        if self._dead:  # who answered all may not have seen this one
+            self._remove(job)
+        self._refuse_if_dead(request)
         kind = "client.arrive.extend" if request.past_len else "client.arrive.prefill"
         if self.engine.fire((self.program.rules[kind],), job) is None:
             self._remove(job)
@@ -244,6 +289,10 @@ class DeviceExecutor:
             self._sequences[request.seq_id] = self.engine.add("seq", request.seq_id)
         self._leaving.discard(self._sequences[request.seq_id])
         return self._sequences[request.seq_id]
+
+    def _refuse_if_dead(self, request: InferenceRequest) -> None:
+        if self._dead:
+            raise self._refusal(request, StatusKind.UNAVAILABLE, f"nothing is served any more: {self._dead}")
 
     def _refusal(self, request: InferenceRequest, kind: StatusKind, text: str) -> Refused:
         status = Status(
@@ -298,8 +347,8 @@ class DeviceExecutor:
             status = Status.of(context.failure, kind)
         request = context.request
         return evolve(
-            status, job_id=context.job_id, request_id=request.request_id, seq_id=request.seq_id,
-            generation=context.generation_id,
+            status, text="; ".join([*_verdict(context, rule), *filter(None, [status.text])]), job_id=context.job_id,
+            request_id=request.request_id, seq_id=request.seq_id, generation=context.generation_id,
         )  # fmt: skip
 
     def _remove(self, job: Any) -> None:
@@ -324,7 +373,7 @@ class DeviceExecutor:
                 yield self._thread(progress.name, self._act, takes, progress)
 
     def _thread(self, name: str, run: Callable[..., None], *arguments: Any) -> threading.Thread:
-        return threading.Thread(target=run, args=arguments, name=f"calexec {name}", daemon=True)
+        return threading.Thread(target=run, args=arguments, name=f"{THREAD} {name}", daemon=True)
 
     def _act(self, takes: tuple[CompiledRule, ...], progress: Progress) -> None:
         try:
@@ -335,11 +384,13 @@ class DeviceExecutor:
 
     def _died(self, name: str) -> None:
         """A bug ended an actor: nothing is served any more, and nobody is kept waiting (F47)."""
-        self._dead = name
-        with self._mu:
-            left = list(self._jobs.values())
-        for context in left:
-            status = self._status_of(context, StatusKind.INTERNAL, f"{name} died")
+        self._dead = f"{name} died"
+        self._answer_all(StatusKind.INTERNAL, self._dead)
+
+    def _answer_all(self, kind: StatusKind, why: str) -> None:
+        """Without a lock: a copy is one step. Who arrives later sees `_dead`, which was set before."""
+        for context in list(self._jobs.values()):
+            status = self._status_of(context, kind, why)
             context.handle.resolve(InferenceResult(status, None, context.timings))
 
     def _wake_clock(self) -> None:
@@ -363,6 +414,15 @@ class DeviceExecutor:
         self.engine.send_away(waiter)
         waiter.token.acquire()
         return waiter.result is not None
+
+
+def _verdict(context: JobContext, rule: str) -> Iterator[str]:
+    """Of a deadline: what it says of the job, and in which call it was."""
+    if rule in VERDICTS:
+        yield VERDICTS[rule]
+        call = list(JobCall)[context.record.call]
+        if call.code:
+            yield f"{call.name} has not returned"
 
 
 def _fires(rule: CompiledRule, variable: str, event: str) -> bool:

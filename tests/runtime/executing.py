@@ -70,14 +70,31 @@ class Bench:
         return [c.call for c in self.sim.trace()]
 
 
+_past: list[tuple[DeviceExecutor, Simulator]] = []  # of tests that are over
+
+
 def unused(library: Library) -> Simulator:
     """A device that nobody has open, as new."""
-    for number in NUMBERS:
-        sim = Simulator.beside(library, number)
-        with suppress(SimulatorError):
-            sim.power_cycle()
-            return sim
+    for scrapping in (False, True):
+        if scrapping:
+            _scrap()
+        for number in NUMBERS:
+            sim = Simulator.beside(library, number)
+            with suppress(SimulatorError):
+                sim.power_cycle()
+                return sim
     raise RuntimeError("every simulated device is open")
+
+
+def _scrap() -> None:
+    """Release what executors keep for ever, where the device has no job any more: there are not devices enough."""
+    for executor, sim in _past:
+        if not sim.truth("jobs_running"):
+            calls = executor.calls
+            for slot in (slot for pool in calls._pools for slot in pool.quarantined()):
+                slot.release()
+            calls.close()
+    _past.clear()
 
 
 @contextmanager
@@ -92,3 +109,4 @@ def executing(library: Library, sim_settings: dict[str, int] | None = None, **co
         yield Bench(executor, sim, Oracle.of_calbin(model))
     finally:
         executor.close()
+        _past.append((executor, sim))
