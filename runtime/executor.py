@@ -232,8 +232,8 @@ class DeviceExecutor:
         return said == [True]
 
     def abandon(self) -> None:
-        """The hard way to stop (F49): every job is answered with UNAVAILABLE, nothing is served any more, actors take no
-        further rules, and nobody is waited for. It takes no lock that anybody holds while calling CalRT.
+        """The hard way to stop (F49): every job is answered with UNAVAILABLE, nothing is served any more, actors take
+        no further rules, and nobody is waited for. It takes no lock that anybody holds while calling CalRT.
 
         What the device does is not known then, and its memory is never given back: leave the process. Harmless when it
         comes again, or after `close`; from any thread, but not from a signal's handler."""

@@ -12,7 +12,7 @@ import pytest
 for kit in ("runtime", "spec"):
     sys.path.insert(0, str(Path(__file__).parents[1] / kit))  # executing.py, moments.py: shared, not copied
 
-from runtime.calrt import Library
+from runtime.calrt import Library  # noqa: E402
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""A driver that misbehaves between the binding and CalRT: calls that do not return, or spin with the driver's lock held.
+"""A driver that misbehaves between the binding and CalRT: calls that do not return, or spin with its lock held.
 
 Theory. The simulated device can hang; here it is the calls. Every call of the binding goes through one function
 (`Library.call`), so a driver with one lock, as real ones have, is put in its place. `hold`: the call sits in it, and
