@@ -229,6 +229,8 @@ class DeviceExecutor:
         thread = self._thread("release", lambda: said.append(self.calls.close()))
         thread.start()
         thread.join(LATEST_S)
+        if not said:
+            self.abandon()
         return said == [True]
 
     def abandon(self) -> None:

@@ -32,6 +32,7 @@ class Exit(enum.IntEnum):
     UNDETERMINED = 11, "a vendor fact could not be determined; it counts as the worst case"
     FAILED = 12, "the device Failed: neither policy nor budget allowed another reset; only a new process can go on"
     UNEXPLAINED = 13, "a job hung or failed without a cause, something was not given back, or too few completed"
+    ABANDONED = 14, "closing did not end in time: every job was answered, and the device was left as it is"
     INTERRUPTED = 130, "interrupted (Ctrl-C)"
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from attrs import asdict, frozen
+from attrs import asdict, evolve, frozen
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -93,6 +93,7 @@ class Report:
     given_back: bool
     device_failed: bool
     findings: tuple[str, ...]
+    abandoned: bool = False  # closing did not end by itself (F49)
 
     @property
     def tokens_per_s(self) -> float:
@@ -108,6 +109,8 @@ class Report:
         """The worst of what was found."""
         if self.differences or self.violations:
             return Exit.DIFFERENT
+        if self.abandoned:
+            return Exit.ABANDONED
         if self.unexplained or self.unanswered or self.leases_left or self.ledger:
             return Exit.UNEXPLAINED
         if self.device_failed:
@@ -186,11 +189,16 @@ def idle(executor: DeviceExecutor) -> bool:
 
 
 def close(executor: DeviceExecutor) -> tuple[bool, bool]:
-    """Whether close() returned with nothing under way, and whether everything was given back."""
+    """Whether close() returned with nothing under way, and whether everything was given back. Ctrl-C on the way ends it
+    the hard way (F48)."""
     said: list[bool] = []
     thread = threading.Thread(target=lambda: said.append(executor.close()), name="close", daemon=True)
     thread.start()
-    thread.join(CLOSE_S)
+    try:
+        thread.join(CLOSE_S)
+    except KeyboardInterrupt:
+        executor.abandon()
+        raise
     left = int(executor.engine.read(lambda s: s.work + s.waits + s.leftovers))
     return bool(said) and not left, said == [True]
 
@@ -234,7 +242,7 @@ def run(
     finally:
         weather.end()
         closed = close(executor)
-    return _report(
+    report = _report(
         config,
         at_work.tally,
         prompts,
@@ -249,6 +257,7 @@ def run(
         failed,
         simulator.violations()[seen:] if simulator else None,
     )
+    return evolve(report, abandoned=executor.abandoned)
 
 
 def _report(

@@ -146,6 +146,7 @@ def test_f49_giving_back_never_returns(library: Library, call: str) -> None:
         d.hold(call)
         check_stopped(b, [], closing(b)(), HARD_S)
         assert call in d.held
+        assert b.executor.abandoned
 
 
 def check_abandoned(b: Bench, handles: Iterable[JobHandle]) -> None:
