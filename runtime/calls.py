@@ -22,7 +22,7 @@ from attrs import define, field
 from machines.errors import classify, observed
 from machines.protocol.effects import EFFECTS
 from runtime.buffers import BufferPool
-from runtime.calrt import BufStatus, Calbin, Device, Kv, Library
+from runtime.calrt import BufStatus, Calbin, Device, Handle, Library
 from runtime.config import Config
 from runtime.job import InferenceRequest, JobContext
 from runtime.kv import KvCoordinator, KvSize
@@ -64,9 +64,13 @@ class DeviceCalls:
     golden_digest: str = ""
     rung: Callable[[], int] = lambda: 0
     _pools: list[BufferPool] = field(factory=list)  # of every generation: what ended is alive, and never used again
-    _handles: list[Kv | Calbin] = field(factory=list)  # likewise
+    _handles: list[Handle] = field()  # likewise; the device is the last
     _kv_ids: dict[int, int] = field(factory=dict)
     _next_kv_id: Iterator[int] = field(factory=lambda: itertools.count(1))
+
+    @_handles.default
+    def _at_first(self) -> list[Handle]:
+        return [self.device]
 
     @staticmethod
     def open(config: Config) -> DeviceCalls:
@@ -238,7 +242,7 @@ class DeviceCalls:
         if failure := pool.build():
             return failure
         self._pools.append(pool)
-        self._handles += [manager, calbin]
+        self._handles[:0] = [manager, calbin]
         max_seq = next(iter(model.submodels.values())).max_seq
         self.kv = KvCoordinator(manager, size, max_seq, self.config.sequences_max)
         self.calbin, self.pool, self.model = calbin, pool, model  # the model last: with it, requests are looked at
@@ -311,10 +315,11 @@ class DeviceCalls:
             self.kv.mark_unknown(context.kv_id)
 
     def close(self) -> bool:
-        """Give back what is not in quarantine. False: something could not be released; it lives on."""
+        """Give back what is not in quarantine. False: something could not be released; it lives on, and a second call
+        tries that again."""
         self._release_ended()
-        codes = [handle.release() for handle in (*self._handles, self.device)]
-        return not any(codes)
+        self._handles = [handle for handle in self._handles if handle.release()]
+        return not self._handles
 
     # -- what there is -----------------------------------------------------------------------------------------------
     def _kv(self) -> KvCoordinator:

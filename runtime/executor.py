@@ -357,6 +357,7 @@ class DeviceExecutor:
         with self._mu:
             self._jobs.pop(job, None)
         self.engine.remove("job", job)
+        job.tag.let_go()
         if job.seq_of in self._leaving:
             self._forget_sequence(job.seq_of.tag, job.seq_of)
 

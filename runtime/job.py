@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
 from runtime.buffers import BufferLease
@@ -101,6 +101,11 @@ class JobContext:
     def target_len(self) -> int:
         """The sequence's length when this job has been committed."""
         return self.request.past_len + len(self.request.values)
+
+    def let_go(self) -> None:
+        """Its record is gone: what is large goes, too. Journal and disarmed timers remember the rest for long (F64)."""
+        self.request = evolve(self.request, values=self.request.values[:0].copy())
+        self.logits = self.logits[:0].copy()
 
     def fails(self, failure: Failure | None) -> Failure | None:
         """Remember the first failure; hands its argument on."""

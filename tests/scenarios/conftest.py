@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))  # executing.py: shared, not copied
 sys.path.insert(0, str(Path(__file__).parents[1] / "spec"))  # moments.py: likewise
 
-from runtime.calrt import Library  # noqa: E402
+from runtime.calrt import Library
 
 
 @pytest.fixture(scope="session")
