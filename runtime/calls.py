@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import logging
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -21,24 +22,24 @@ from attrs import define, field
 
 from machines.errors import classify, observed
 from machines.protocol.effects import EFFECTS
-from runtime.buffers import BufferPool
+from machines.protocol.params import RESET_IS_HONEST, RESET_STOPS_DMA
+from runtime.buffers import BufferPool, BufferSlot
 from runtime.calrt import BufStatus, Calbin, Device, Handle, Library
 from runtime.config import Config
 from runtime.job import InferenceRequest, JobContext
 from runtime.kv import KvCoordinator, KvSize
 from runtime.lane import Lane
+from runtime.logs import Events, of_failure
 from runtime.manifest import CalTaskKind, Manifest, ManifestError, ModelGeneration, load_manifest, verify_loaded
 from runtime.prepare import outcome, program
 from runtime.status import Failure, failed, now_us
 
 __all__ = ["DeviceCalls", "ExecutorError"]
 
-log = logging.getLogger("calexec")
-
 
 GOLDEN_PROMPT = tuple(b"The quick brown fox jumps over the lazy dog.")
 GOLDEN_DECODES = 4
-GOLDEN_SEQUENCE = -1  # of nobody else: a host's are not negative
+WATCHED_POOLS = 4  # of ended generations, the last ones
 
 
 class ExecutorError(RuntimeError):
@@ -63,7 +64,11 @@ class DeviceCalls:
     pool: BufferPool | None = None
     golden_digest: str = ""
     rung: Callable[[], int] = lambda: 0
+    events: Events = field(factory=Events)
+    on_violation: Callable[..., None] = lambda kind, **fields: None
+    dropped: SimpleQueue[BufferSlot] = field(factory=SimpleQueue)  # of leases that nobody gave back: a bug of ours
     _pools: list[BufferPool] = field(factory=list)  # of every generation: what ended is alive, and never used again
+    _written_late: set[tuple[int, int, CalTaskKind]] = field(factory=set)
     _handles: list[Handle] = field()  # likewise; the device is the last
     _kv_ids: dict[int, int] = field(factory=dict)
     _next_kv_id: Iterator[int] = field(factory=lambda: itertools.count(1))
@@ -73,7 +78,7 @@ class DeviceCalls:
         return [self.device]
 
     @staticmethod
-    def open(config: Config) -> DeviceCalls:
+    def open(config: Config, events: Events) -> DeviceCalls:
         """The library, the manifest and the device. Nothing is configured. Raises NativeMissing, ManifestError or
         ExecutorError; then nothing is left open."""
         if ways := config.unproved():
@@ -88,7 +93,7 @@ class DeviceCalls:
         code, device = library.device(config.device)
         if device is None:
             raise ExecutorError(f"device {config.device} does not open: {failed('open', code, library)}")
-        return DeviceCalls(library, device, manifest, config)
+        return DeviceCalls(library, device, manifest, config, events=events)
 
     def table(self) -> Mapping[str, Callable[[Any], str]]:
         """Per effect its call, for an element whose `tag` is the job's context, or the sequence's id."""
@@ -147,7 +152,8 @@ class DeviceCalls:
         context: JobContext = job.tag
         lane = self._lane(context)
         code, stamps = lane.output.wait()
-        context.timings.device_wait_ms = (stamps.end_ns - stamps.begin_ns) / 1e6
+        if stamps.end_ns:  # 0: the shim refused, and CalRT was not called
+            context.timings.waited(stamps.begin_ns, stamps.end_ns, time.monotonic_ns())
         if code:
             context.fails(failed("Wait", code, self.library))
             return observed("wait", code)
@@ -156,7 +162,6 @@ class DeviceCalls:
             context.fails(failed("GetStatus", status_code, self.library))
             return "error"
         if status == BufStatus.DONE:
-            context.timings.reach("completed")
             return "error" if context.fails(self._judged(context, lane)) else "ok"
         context.fails(Failure("GetStatus", 0, f"Wait() succeeded, but the status is {status!r}"))
         return "exception" if status == BufStatus.DONE_CCU_EXCEPTION else "error"
@@ -193,7 +198,7 @@ class DeviceCalls:
     def remove(self, sequence: Any) -> str:
         failure = self._kv().remove(self._kv_ids[sequence.tag])
         if failure:
-            log.warning("sequence %s: remove: %s", sequence.tag, failure)
+            self.events.warning("remove", str(failure), sequence=sequence.tag, **of_failure(failure))
         return "failed" if failure else "ok"
 
     def forget(self, seq_id: int) -> None:
@@ -206,7 +211,11 @@ class DeviceCalls:
         self._release_ended()
         name = self.config.rungs[min(self.rung(), len(self.config.rungs) - 1)]
         code = int(getattr(self.device, name)())
-        log.warning("generation %d: %s returned %s", self.generation_id, name, classify(code).name)
+        self._watch_ended(is_done=code == 0)
+        known = classify(code).name
+        self.events.warning(
+            "reset", f"{name} returned {known}", stage=name, code=code, code_name=known, generation=self.generation_id
+        )
         return "failed" if code else "ok"
 
     def configure(self, nothing: Any) -> str:
@@ -214,11 +223,11 @@ class DeviceCalls:
         try:
             failure = self._configure()
         except ManifestError as error:
-            log.error("configure: %s", error)
+            self.events.error("configure", str(error), stage="configure", generation=self.generation_id)
             return "artifact"
         if failure is None:
             return "ok"
-        log.error("generation %d: %s", self.generation_id, failure)
+        self.events.error("configure", str(failure), generation=self.generation_id, **of_failure(failure))
         kind = observed("infer", failure.code) if failure.code else "failed"
         return "artifact" if kind in ("artifact", "request") else "failed"
 
@@ -238,7 +247,7 @@ class DeviceCalls:
         size = KvSize.of(manager)
         if isinstance(size, Failure):
             return size
-        pool = BufferPool(self.library, self.device, calbin, model, self.config.slots + 1)  # one for golden runs
+        pool = BufferPool(self.library, self.device, calbin, model, self.config.slots + 1, self.dropped.put)
         if failure := pool.build():
             return failure
         self._pools.append(pool)
@@ -251,18 +260,18 @@ class DeviceCalls:
     def golden(self, nothing: Any) -> str:
         """A fixed prefill and greedy decodes, compared by digest with what this model said before (§9.2)."""
         digest = hashlib.sha256()
-        who = f"generation {self.generation_id}: golden run"
+        number = self.generation_id
         if failure := self._golden_run(digest):
-            log.error("%s: %s", who, failure)
+            self.events.error("golden", str(failure), generation=number, **of_failure(failure))
             return "failed"
         said = digest.hexdigest()
         if not self.golden_digest:
             self.golden_digest = said
-            log.warning("%s: digest %s; there is none to compare it with", who, said)
+            self.events.warning("golden", f"digest {said}; there is none to compare it with", generation=number)
         if said != self.golden_digest:
-            log.error("%s: digest %s; it should be %s", who, said, self.golden_digest)
+            self.events.error("golden", f"digest {said}; it should be {self.golden_digest}", generation=number)
             return "failed"
-        log.info("%s passed", who)
+        self.events.info("golden", "passed", generation=number)
         return "passed"
 
     def _golden_run(self, digest: Any) -> Failure | None:
@@ -307,21 +316,43 @@ class DeviceCalls:
         for pool in self._pools:
             pool.retire()
 
+    def _watch_ended(self, is_done: bool) -> None:
+        """Report what was written into memory of ended generations that nothing should write any more. is_done: the
+        device was reset; if that stops DMA and is no lie, as the facts say, that memory gets a pattern now."""
+        for pool in self._pools[-WATCHED_POOLS:]:
+            for late in pool.late_writes():
+                place = (pool.generation.generation_id, late.slot, late.kind)
+                if place not in self._written_late:
+                    self._written_late.add(place)
+                    where = {"generation": place[0], "slot": late.slot, "task": late.kind.name}
+                    self.on_violation("late write", **where, changed_bytes=late.changed_bytes)
+            if is_done and all(self.config.facts[fact.name] for fact in (RESET_STOPS_DMA, RESET_IS_HONEST)):
+                pool.watch()
+
     def quarantine(self, context: JobContext) -> None:
-        """The job's slot, and what is known of its sequence, are in doubt."""
+        """The job's slot may still be the device's."""
         if context.lease is not None and context.lease.live:
             self._pool().quarantine(context.lease)
-        if self.kv is not None:
+
+    def doubt(self, context: JobContext) -> None:
+        """What the device holds for the job's sequence is not known any more."""
+        if self.kv is not None and context.generation_id == self.generation_id:
             self.kv.mark_unknown(context.kv_id)
 
     def close(self) -> bool:
         """Give back what is not in quarantine. False: something could not be released; it lives on, and a second call
         tries that again."""
+        self._watch_ended(is_done=False)
         self._release_ended()
         self._handles = [handle for handle in self._handles if handle.release()]
         return not self._handles
 
     # -- what there is -----------------------------------------------------------------------------------------------
+    @property
+    def pools(self) -> tuple[BufferPool, ...]:
+        """Of every generation, the present one last."""
+        return tuple(self._pools)
+
     def _kv(self) -> KvCoordinator:
         assert self.kv is not None
         return self.kv

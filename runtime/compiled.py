@@ -81,7 +81,7 @@ class Program:
         links = {s.name: [m.name for m in book.maps if m.source is s] for s in book.sorts}
         self._shared_class = _record("Shared", [v.name for v in self._shared_vars] + [_all(s.name) for s in book.sorts])
         self.records = {
-            name: _record(f"{name.capitalize()}Record", [v.name for v in variables] + links[name] + ["tag"])
+            name: _record(f"{name.capitalize()}Record", [v.name for v in variables] + links[name] + ["tag", "key"])
             for name, variables in self._sort_vars.items()
         }
         self.rules = {r.id: self.compiled(r) for r in book.rules if not _of_the_world(r)}
@@ -98,6 +98,15 @@ class Program:
         e = self.records[sort]()
         self._initialise(e, self._sort_vars[sort])
         return e
+
+    def values_of(self, s: Any) -> dict[str, Any]:
+        """Every variable of the shared record and of its elements, as plain data: the elements by sort, each with what
+        the journal calls it."""
+        found: dict[str, Any] = {v.name: getattr(s, v.name) for v in self._shared_vars}
+        for sort, variables in self._sort_vars.items():
+            elements = getattr(s, _all(sort))
+            found[sort] = [{"element": e.key, **{v.name: getattr(e, v.name) for v in variables}} for e in elements]
+        return found
 
     def _initialise(self, record: Any, variables: Iterable[Var]) -> None:
         for v in variables:

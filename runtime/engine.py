@@ -23,10 +23,10 @@ from typing import Any
 from attrs import define, field, frozen
 
 from runtime.compiled import CompiledRule, Program
+from runtime.journal import Journal
 
-__all__ = ["Engine", "Fired", "Journal", "MonitorHeld", "Waiter"]
+__all__ = ["Engine", "Fired", "MonitorHeld", "Waiter"]
 
-RING_ENTRIES = 1 << 14
 DISARMED_MAX = 1024
 
 
@@ -57,34 +57,6 @@ class Waiter:
 
     def __attrs_post_init__(self) -> None:
         self.token.acquire()
-
-
-@frozen
-class Entry:
-    """One line of the journal. number: counts all steps; observed: what a call brought back, or ""."""
-
-    number: int
-    at_us: int
-    rule: str
-    element: Any
-    observed: str
-
-
-class Journal:
-    """The last steps, numbered inside the monitor. Older ones are overwritten."""
-
-    def __init__(self, entries: int = RING_ENTRIES) -> None:
-        self._ring: list[tuple[int, int, str, Any, str] | None] = [None] * entries
-        self.total = 0
-
-    def add(self, at_us: int, rule: str, element: Any, observed: str) -> None:
-        self._ring[self.total % len(self._ring)] = (self.total, at_us, rule, element, observed)
-        self.total += 1
-
-    def entries(self) -> list[Entry]:
-        """Oldest first."""
-        kept = [Entry(*e) for e in self._ring if e is not None]
-        return sorted(kept, key=lambda e: e.number)
 
 
 @define(eq=False)
@@ -156,10 +128,11 @@ class Engine:
             raise MonitorHeld("a call that may block was begun while the monitor is held")
 
     # -- elements -----------------------------------------------------------------------------------------------------
-    def add(self, sort: str, tag: Any, **links: Any) -> Any:
-        """A new element in its initial state. tag: whatever the caller knows it by."""
+    def add(self, sort: str, tag: Any, key: Any = None, **links: Any) -> Any:
+        """A new element in its initial state. tag: whatever the caller knows it by. key: what the journal calls it;
+        without one, its tag."""
         element = self.program.element(sort)
-        element.tag = tag
+        element.tag, element.key = tag, tag if key is None else key
         for name, other in links.items():
             setattr(element, name, other)
         with self:
@@ -271,7 +244,9 @@ class Engine:
         steps, granted = [Fired(rule, element)], []
         for step in steps:
             rule, element = step.rule, step.element
-            self.journal.add(self.now_us(), rule.id, getattr(element, "tag", None), observed)
+            self.journal.add(self.now_us(), rule.id, getattr(element, "key", None), observed)
+            if len(steps) == 1 and self.journal.wants_checkpoint:  # no later step has been taken yet
+                self.journal.checkpoint(self.program.values_of(self._s))
             self._set_timers(rule, element)
             for concern in self._concerns(rule):
                 exhausted = False  # nothing is there for an actor that serves anybody

@@ -13,7 +13,6 @@ replaced when one is abandoned.
 from __future__ import annotations
 
 import itertools
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -33,12 +32,13 @@ from runtime.compiled import CompiledRule, Program, Rejected
 from runtime.config import Config
 from runtime.engine import Engine, Waiter
 from runtime.job import InferenceRequest, InferenceResult, JobContext, JobHandle
+from runtime.journal import Journal
+from runtime.logs import Events
+from runtime.observer import Observer
 from runtime.prepare import RequestRefused, check
 from runtime.status import Status, StatusKind, now_us
 
 __all__ = ["DeviceExecutor", "Refused"]
-
-log = logging.getLogger("calexec")
 
 
 class Refused(RuntimeError):
@@ -96,9 +96,16 @@ class DeviceExecutor:
 
         It is not Ready yet: `wait_ready` waits for the first golden run."""
         self.config = config
-        self.calls = DeviceCalls.open(config)
+        self._mu = threading.Lock()  # of the jobs and sequences below
+        self._jobs: dict[Any, JobContext] = {}
+        self.events = Events(config.log_level)
+        self.calls = DeviceCalls.open(config, self.events)
         self.program = Program(RULEBOOK, config.parameters())
-        self.engine = Engine(self.program, timers(config))
+        self._ends_generation = {r.id for r in self.program.rules.values() if ("any", "old") in r.writes}
+        self.journal = Journal(new_generation=self._ends_generation, about={"parameters": self.program.values})
+        self.engine = Engine(self.program, timers(config), journal=self.journal)
+        self.observer = Observer(self.calls, self.engine, self.events, self._known_jobs)
+        self.metrics = self.observer.metrics
         self.engine.on_step = self._after
         self.engine.on_arm = self._wake_clock
         self.calls.rung = lambda: int(self.engine.read(lambda s: s.rung))
@@ -108,11 +115,8 @@ class DeviceExecutor:
         self._settled, self._ended, self._closed, self._is_ready = map(self.program.compiled, waits)
         self._admission = self._takes(lambda r: r.actor.name == "admission")
         self._forget = (self.program.rules["records.forget"],)
-        self._ends_generation = {r.id for r in self.program.rules.values() if ("any", "old") in r.writes}
         self._claims = {r.id for r in self.program.rules.values() if ("own", "answer") in r.writes}
         self._ids = itertools.count(1)
-        self._mu = threading.Lock()  # of what follows
-        self._jobs: dict[Any, JobContext] = {}
         self._sequences: dict[int, Any] = {}
         self._leaving: set[Any] = set()  # removed sequences that an ended job still names
         self._clock = threading.Event()
@@ -139,7 +143,12 @@ class DeviceExecutor:
 
         Raises Refused where the request can never be served, or none are accepted. Everything later is the handle's.
         """
-        job = self._arrive(request)
+        try:
+            job = self._arrive(request)
+        except Refused as refused:
+            self.observer.refused(refused.status)
+            raise
+        self.observer.accepted()
         handle: JobHandle = job.tag.handle
         who = actor(self._admission, job, until=AGAIN)
         drive(self.engine, self._outcomes, self._table, who, Progress("client"))
@@ -210,7 +219,9 @@ class DeviceExecutor:
                 self.abandon()
         closed = bool(self.engine.read(lambda s: self._closed.guard(s, None)))
         self._stop_threads()
-        return closed and not any(t.is_alive() for t in self._threads) and self._give_back()
+        given_back = closed and not any(t.is_alive() for t in self._threads) and self._give_back()
+        self.observer.close()
+        return given_back
 
     def _stop_threads(self) -> None:
         """Those that are inside a call are not waited for: it may never return."""
@@ -242,7 +253,7 @@ class DeviceExecutor:
         self._dead, self.abandoned = self._dead or ABANDONED, True
         self._answer_all(StatusKind.UNAVAILABLE, ABANDONED)
         self.engine.stop()
-        log.critical("%s: every job is answered, and nobody is waited for", ABANDONED)
+        self.events.error("abandoned", f"{ABANDONED}: every job is answered, and nobody is waited for")
 
     def __enter__(self) -> DeviceExecutor:
         return self
@@ -270,7 +281,7 @@ class DeviceExecutor:
             if len(self._jobs) >= self.config.jobs_max:
                 raise self._refusal(request, StatusKind.RESOURCE_EXHAUSTED, f"{self.config.jobs_max} jobs, jobs_max")
             sequence = self._sequence(request)
-            job = self.engine.add("job", context, seq_of=sequence)
+            job = self.engine.add("job", context, (job_id, request.seq_id), seq_of=sequence)
             self._jobs[job] = context
         context.record = job
         context.timings.reach("accepted")
@@ -292,6 +303,10 @@ class DeviceExecutor:
         self._leaving.discard(self._sequences[request.seq_id])
         return self._sequences[request.seq_id]
 
+    def _known_jobs(self) -> list[JobContext]:
+        with self._mu:
+            return list(self._jobs.values())
+
     def _refuse_if_dead(self, request: InferenceRequest) -> None:
         if self._dead:
             raise self._refusal(request, StatusKind.UNAVAILABLE, f"nothing is served any more: {self._dead}")
@@ -310,18 +325,21 @@ class DeviceExecutor:
     def _after(self, rule: CompiledRule, element: Any) -> None:
         if rule.id in self._ends_generation:
             self.calls.end_generation()
-            log.warning("generation %d begins (%s)", self.calls.generation_id, rule.id)
+            self.observer.generation(rule)
             with self._mu:
                 ended = list(self._jobs)
             for job in ended:  # what was in doubt about a job ends with its generation
                 self._try_to_forget(job)
+        self.observer.step(rule)
         if rule.sort != "job":
             return
         context: JobContext = element.tag
         if _fires(rule, "slot", "quarantine"):
             self.calls.quarantine(context)
+        if _fires(rule, "record", "unknown"):
+            self.calls.doubt(context)
         claims = rule.id in self._claims
-        if claims:
+        if claims or rule.id in self.observer.ends:
             self._answer(rule, element)
         if claims or rule.rule.begins is None:
             self._try_to_forget(element)
@@ -332,15 +350,27 @@ class DeviceExecutor:
             self._remove(job)
 
     def _answer(self, rule: CompiledRule, job: Any) -> None:
-        """Resolve the handle once the answer has been claimed; the first claim never changes (answer.once)."""
-        context: JobContext = job.tag
-        answer = list(AnswerState)[job.answer]
-        if answer not in ANSWERS or context.handle.done():
+        """Count a job that has ended; then resolve the handle of one whose answer was claimed."""
+        if (told := self._told(rule, job)) is None:
             return
-        status = self._status_of(context, ANSWERS[answer], rule.id)
-        result = InferenceResult(status, context.logits if status.ok else None, context.timings)
-        if context.handle.resolve(result) and not status.ok:
-            log.warning("%s", status)
+        self.observer.after(rule, job.tag, told)
+        self._resolve(job.tag, told)
+
+    def _told(self, rule: CompiledRule, job: Any) -> Status | None:
+        """What the job's client was told, or is to be told now; the first claim never changes (answer.once)."""
+        context: JobContext = job.tag
+        if result := context.handle.wait_until(0):
+            return result.status
+        answer = list(AnswerState)[job.answer]
+        return self._status_of(context, ANSWERS[answer], rule.id) if answer in ANSWERS else None
+
+    def _resolve(self, context: JobContext, status: Status) -> None:
+        """Timings as they are now: those of a job that goes on without its client change."""
+        if context.handle.done():
+            return
+        result = InferenceResult(status, context.logits if status.ok else None, evolve(context.timings))
+        if context.handle.resolve(result):
+            self.observer.answered(status)
 
     def _status_of(self, context: JobContext, kind: StatusKind | None, rule: str) -> Status:
         """kind: what was claimed; None: an error, which is what the job's failure means."""
@@ -382,7 +412,7 @@ class DeviceExecutor:
         try:
             drive(self.engine, self._outcomes, self._table, actor(takes), progress)
         except Exception as error:
-            log.critical("%s died while %s", progress.name, progress.doing, exc_info=error)
+            self.observer.died(progress.name, progress.doing, error)
             self._died(progress.name)
 
     def _died(self, name: str) -> None:
@@ -393,8 +423,7 @@ class DeviceExecutor:
     def _answer_all(self, kind: StatusKind, why: str) -> None:
         """Without a lock: a copy is one step. Who arrives later sees `_dead`, which was set before."""
         for context in list(self._jobs.values()):
-            status = self._status_of(context, kind, why)
-            context.handle.resolve(InferenceResult(status, None, context.timings))
+            self._resolve(context, self._status_of(context, kind, why))
 
     def _wake_clock(self) -> None:
         self._clock.set()

@@ -84,7 +84,7 @@ class JobHandle:
 @define(eq=False)
 class JobContext:
     """A job's payload (§4.2). record: its element in the engine; kv_id: CalRT's KvSeqId of its sequence in this
-    generation; failure: the first one."""
+    generation; failure: the first one; ended: it was counted."""
 
     job_id: int
     request: InferenceRequest
@@ -95,6 +95,7 @@ class JobContext:
     kv_id: int = 0
     lease: BufferLease | None = None
     failure: Failure | None = None
+    ended: bool = False
     timings: JobTimings = field(factory=JobTimings)
 
     @property
@@ -103,7 +104,7 @@ class JobContext:
         return self.request.past_len + len(self.request.values)
 
     def let_go(self) -> None:
-        """Its record is gone: what is large goes, too. Journal and disarmed timers remember the rest for long (F64)."""
+        """Its record is gone: what is large goes, too. Disarmed timers remember the rest for long (F64)."""
         self.request = evolve(self.request, values=self.request.values[:0].copy())
         self.logits = self.logits[:0].copy()
 

@@ -47,6 +47,8 @@ INTERVALS = {
     "gil_wait": ("gil_wait_us", 1e6),
 }
 
+ENDS = JOB.final | {JobState.Quarantined}  # its memory may never come back
+
 
 def _gauge(about: str) -> int:
     value: int = field(default=0, metadata={"about": about})
@@ -57,12 +59,15 @@ def _gauge(about: str) -> int:
 class Ledger:
     """What there is at this moment. Every field is a gauge."""
 
-    slots_free: int = _gauge("buffer slots in the pool")
+    slots_free: int = _gauge("buffer slots in the pool, with the one for golden runs")
     slots_leased: int = _gauge("buffer slots that a job has")
     slots_quarantined: int = _gauge("buffer slots that may still be written by the device, of any generation")
     quarantined_bytes: int = _gauge("host memory of those slots")
-    jobs: int = _gauge("jobs that were accepted and have not reached a final state")
+    sequences_free: int = _gauge("sequences that could still get KV")
+    sequences_in_doubt: int = _gauge("sequences of which nobody knows what KV the device holds")
+    jobs: int = _gauge("jobs that were accepted and have not ended")
     jobs_in_flight: int = _gauge("submit permits taken: jobs on the device")
+    waits: int = _gauge("Wait() calls under way, of any generation")
     admission_line: int = _gauge("jobs that wait for KV and buffers")
     generation: int = _gauge("number of the present generation")
 
@@ -100,6 +105,7 @@ class Metrics:
 
     def __init__(self, ledger: Callable[[], Ledger]) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
+        self.registry.register(_LedgerCollector(ledger))  # first: what it finds to be wrong is counted in the same text
         self._accepted = self._counter("jobs_accepted", "jobs that enqueue() took")
         self._refused = self._counter("requests_refused", "requests that enqueue() did not take", "kind")
         self._ended = self._counter(
@@ -118,7 +124,6 @@ class Metrics:
         )  # fmt: skip
         self._seconds = {name: seconds.labels(name) for name in INTERVALS}
         self._cause, self._kind = _Labels(), _Labels()
-        self.registry.register(_LedgerCollector(ledger))
 
     def _counter(self, name: str, about: str, *labels: str) -> Counter:
         return Counter(f"calexec_{name}", about, labels, registry=self.registry)
@@ -133,15 +138,22 @@ class Metrics:
         self._refused.labels(status.kind.name).inc()
 
     def ended(self, state: JobState, status: Status, timings: JobTimings) -> None:
-        """A job has reached a final state, and nothing of it is left. Once for each `accepted`, whatever became of it.
+        """A job has reached a final state, or is Quarantined. Once for each `accepted`, whatever became of it.
 
         status: what its client was told, which may be CANCELLED for a job that Succeeded. Raises ValueError for a state
-        that is not final."""
-        if state not in JOB.final:
+        in which a job goes on."""
+        if state not in ENDS:
             raise ValueError(
-                f"a job has not ended in {state.name}; final are {', '.join(sorted(s.name for s in JOB.final))}"
+                f"a job has not ended in {state.name}; final are {', '.join(sorted(s.name for s in ENDS))}"
             )
-        self._ended.labels(state.name, status.kind.name, _code_label(status.code)).inc()
+        self._count(state.name, status, timings)
+
+    def abandoned(self, status: Status, timings: JobTimings) -> None:
+        """A job will never end, because a call made for it has not returned and nobody waits for it any more."""
+        self._count("Abandoned", status, timings)
+
+    def _count(self, state: str, status: Status, timings: JobTimings) -> None:
+        self._ended.labels(state, status.kind.name, _code_label(status.code)).inc()
         for name, (attribute, per_second) in INTERVALS.items():
             took = getattr(timings, attribute)
             if took is None:

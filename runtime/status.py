@@ -138,6 +138,10 @@ def _milestone(about: str) -> Any:
     return field(default=None, metadata={"about": about})
 
 
+def _measured(about: str) -> Any:
+    return field(default=None, metadata={"measures": about})
+
+
 @define
 class JobTimings:
     """When a job was where, on the monotonic clock (§4.2). What was not reached, or not measured, is None (F51).
@@ -149,12 +153,14 @@ class JobTimings:
     admitted_us: int | None = _milestone("KV and buffers were obtained")
     queued_us: int | None = _milestone("prepared; waiting for a permit to submit")
     submitted_us: int | None = _milestone("infer() returned success")
-    completed_us: int | None = _milestone("Wait() returned")
-    h2d_ms: float | None = None
-    device_wait_ms: float | None = None
-    d2h_ms: float | None = None
-    postprocess_ms: float | None = None
-    gil_wait_us: float | None = None
+    completed_us: int | None = _milestone("Wait() returned, well or not, by the clock in C")
+    h2d_ms: float | None = _measured("copy into mapped memory, bind, slices, CSRs; MapBuf itself is made once (S07)")
+    device_wait_ms: float | None = _measured("inside CalRT's Wait(), stamped in C")
+    d2h_ms: float | None = _measured(
+        "the device's copy to the host; CalRT 0.7.6 does not report it, so it is not known"
+    )
+    postprocess_ms: float | None = _measured("size and finite check, BF16 to FP32 (§10.1)")
+    gil_wait_us: float | None = _measured("from Wait()'s return in C until Python ran again")
 
     def reach(self, name: str, at_us: int | None = None) -> None:
         """Sets the milestone `name` ("accepted", ...) to `at_us`, or to now. Raises KeyError for a name there is not,
@@ -164,6 +170,12 @@ class JobTimings:
         if (before := self.at_us(name)) is not None:
             raise ValueError(f"milestone {name} was reached already, at {before} us")
         setattr(self, f"{name}_us", now_us() if at_us is None else at_us)
+
+    def waited(self, begin_ns: int, end_ns: int, now_ns: int) -> None:
+        """Wait() returned. begin_ns, end_ns: its stamps in C. now_ns: when Python runs again, on the same clock."""
+        self.reach("completed", end_ns // 1000)
+        self.device_wait_ms = (end_ns - begin_ns) / 1e6
+        self.gil_wait_us = (now_ns - end_ns) / 1000
 
     def at_us(self, name: str) -> int | None:
         at: int | None = getattr(self, f"{name}_us")

@@ -14,7 +14,8 @@ from machines.rulebook import Actor, Effect, Return, Rule, Rulebook, variable
 from machines.table import Row, Table
 from runtime import engine as engine_module
 from runtime.compiled import CompiledRule, IllegalTransition, Program
-from runtime.engine import Engine, Fired, Journal, MonitorHeld, Waiter
+from runtime.engine import Engine, Fired, MonitorHeld, Waiter
+from runtime.journal import Journal
 
 
 class UserState(State):

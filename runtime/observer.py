@@ -1,0 +1,153 @@
+"""What is told about an executor while it runs: counters, gauges, log lines.
+
+Theory. The observer is told of every step after it was made, outside the monitor, and decides nothing: without it the
+executor does the same. What a step means to a reader (a job ended, a recovery began) is read from the rulebook's tables
+once, so a new rule is reported without anybody thinking of it.
+
+A job is counted twice, each time under one lock: when it was accepted, and in the first step that ends it, Quarantined
+included, since from there its memory may never come back. One that an ended executor leaves in a call that never
+returned is counted as abandoned. So what was accepted is always what ended and what is there (F51).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+from queue import Empty
+from typing import Any
+
+from machines.device import DeviceState
+from machines.job import JobState
+from machines.protocol.host import leading
+from runtime.buffers import PoolCounts
+from runtime.calls import DeviceCalls
+from runtime.compiled import CompiledRule, IllegalTransition
+from runtime.engine import Engine
+from runtime.job import JobContext
+from runtime.logs import Events, of_status
+from runtime.metrics import Ledger, Metrics
+from runtime.status import Status, StatusKind
+
+__all__ = ["Observer"]
+
+NO_SLOTS = PoolCounts(0, 0, 0, 0, 0)
+UNANSWERED = Status(kind=StatusKind.UNAVAILABLE, stage="close")
+
+
+class Observer:
+    """Of one executor. Thread-safe. jobs: the contexts that it knows."""
+
+    def __init__(
+        self, calls: DeviceCalls, engine: Engine, events: Events, jobs: Callable[[], Collection[JobContext]]
+    ) -> None:
+        self.calls, self.engine, self.events, self.jobs = calls, engine, events, jobs
+        self.metrics = Metrics(self.ledger)
+        self.metrics.generation()
+        rules = [r.rule for r in engine.program.rules.values()]
+        self.ends = leading(rules, "state", JobState.Succeeded, JobState.Failed, JobState.Quarantined)
+        self._recovers = leading(rules, "device", DeviceState.Recovering)
+        self._drains = leading(rules, "device", DeviceState.Draining)
+        self._serves = leading(rules, "device", DeviceState.Ready)
+        self._steps = leading(rules, "device", *DeviceState)
+        self._mu = threading.Lock()
+        calls.on_violation = self.violation
+
+    # -- jobs ----------------------------------------------------------------------------------------------------------
+    def accepted(self) -> None:
+        self.metrics.accepted()
+
+    def refused(self, status: Status) -> None:
+        self.metrics.refused(status)
+        self.events.info("refused", str(status), **of_status(status))
+
+    def after(self, rule: CompiledRule, context: JobContext, status: Status) -> None:
+        """A step of the job, which may have ended. status: what its client is told, or was. Counted is the first end: a
+        quarantined job fails later."""
+        with self._mu:
+            if rule.id in self.ends and not context.ended:
+                context.ended = True
+                self.metrics.ended(self.ends[rule.id], status, context.timings)
+
+    def answered(self, status: Status) -> None:
+        if not status.ok:
+            self.events.warning("job failed", str(status), **of_status(status))
+
+    # -- the device ----------------------------------------------------------------------------------------------------
+    def step(self, rule: CompiledRule) -> None:
+        """A step of the device's life."""
+        if rule.id not in self._steps:
+            return
+        state, generation = self._steps[rule.id].name, self.calls.generation_id
+        self.events.info("lifecycle", f"{state}: {rule.id}", state=state, rule=rule.id, generation=generation)
+        if rule.id in self._recovers:
+            self.metrics.recovery(self._cause(rule.id))
+
+    def generation(self, rule: CompiledRule) -> None:
+        """A generation began."""
+        self.metrics.generation()
+        number = self.calls.generation_id
+        self.events.warning("generation", f"generation {number} begins ({rule.id})", generation=number, rule=rule.id)
+
+    def _cause(self, recovery: str) -> str:
+        """The rule that began the drain before this recovery: the first one since the device was Ready. Without one,
+        as when the start fails, it is the recovery itself."""
+        cause = recovery
+        for entry in self.engine.journal.backwards():
+            if entry.rule in self._serves:
+                break
+            if entry.rule in self._drains:
+                cause = entry.rule
+        return cause
+
+    # -- what must never be --------------------------------------------------------------------------------------------
+    def violation(self, kind: str, **fields: Any) -> None:
+        self.metrics.violation(kind)
+        self.events.error("violation", kind, kind=kind, **fields)
+
+    def died(self, actor: str, doing: str, error: BaseException) -> None:
+        """A bug of ours ended an actor."""
+        if isinstance(error, IllegalTransition):
+            self.violation("illegal transition", text=str(error))
+        self.events.critical("actor died", f"{actor} died while {doing}", error, actor=actor, doing=doing)
+
+    def _count_drops(self) -> None:
+        while True:
+            try:
+                slot = self.calls.dropped.get_nowait()
+            except Empty:
+                return
+            self.violation("lease dropped", slot=slot.number, generation=slot.generation_id)
+
+    # -- who asks ------------------------------------------------------------------------------------------------------
+    def ledger(self) -> Ledger:
+        """What there is now, from pool, KV and engine."""
+        self._count_drops()
+        pool, kv = self.calls.pool, self.calls.kv
+        present, every = pool.counts() if pool else NO_SLOTS, [p.counts() for p in self.calls.pools]
+        held = kv.abstract() if kv else {"kv_free": 0, "lost_kv": 0}
+        permits, line, waits = self.engine.read(lambda s: (s.permits, s.line, s.waits))
+        return Ledger(
+            slots_free=present.free,
+            slots_leased=present.leased,
+            slots_quarantined=sum(counts.quarantined for counts in every),
+            quarantined_bytes=sum(counts.quarantined_bytes for counts in every),
+            sequences_free=held["kv_free"],
+            sequences_in_doubt=held["lost_kv"],
+            jobs=sum(not context.ended for context in self.jobs()),
+            jobs_in_flight=permits,
+            waits=waits,
+            admission_line=line,
+            generation=self.calls.generation_id,
+        )
+
+    def close(self) -> None:
+        """The executor has ended: whatever is left will not end any more."""
+        left = self.jobs()
+        with self._mu:
+            for context in left:
+                if not context.ended:
+                    context.ended = True
+                    result = context.handle.wait_until(0)
+                    self.metrics.abandoned(result.status if result else UNANSWERED, context.timings)
+        self._count_drops()
+        self.events.close()
