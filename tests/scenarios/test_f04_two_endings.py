@@ -102,7 +102,7 @@ def reports(b: Bench, job_id: int) -> list[str]:
     """What took the return of the job's Wait()."""
     takers = {rule.id for observed in WAIT.classes for rule in Outcomes(b.executor.program).of(WAIT, observed)}
     return [e.rule for e in b.executor.engine.journal.entries()
-            if e.rule in takers and e.element.job_id == job_id]  # fmt: skip
+            if e.rule in takers and e.element[0] == job_id]  # fmt: skip
 
 
 def ended_twice(b: Bench, first: str, second: str) -> list[str]:
