@@ -102,8 +102,8 @@ class DeviceExecutor:
         self.calls = DeviceCalls.open(config, self.events)
         self.program = Program(RULEBOOK, config.parameters())
         self._ends_generation = {r.id for r in self.program.rules.values() if ("any", "old") in r.writes}
-        self.journal = Journal(new_generation=self._ends_generation, about={"parameters": self.program.values})
-        self.engine = Engine(self.program, timers(config), journal=self.journal)
+        journal = Journal(new_generation=self._ends_generation, about={"parameters": self.program.values})
+        self.engine = Engine(self.program, timers(config), journal=journal)
         self.observer = Observer(self.calls, self.engine, self.events, self._known_jobs)
         self.metrics = self.observer.metrics
         self.engine.on_step = self._after

@@ -193,7 +193,7 @@ def lived(b: Bench, job_id: int, table: Table, variable: str) -> list[Any]:
     step did."""
     states = [table.initial]
     for entry in b.executor.engine.journal.entries():
-        if getattr(entry.element, "job_id", None) == job_id:
+        if isinstance(entry.element, tuple) and entry.element[0] == job_id:
             rule = b.executor.program.rules[entry.rule].rule
             for target, event in rule.fires:
                 if (target.args[0].name, target.args[0].sort) == (variable, job_sort):
