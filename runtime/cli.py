@@ -27,7 +27,7 @@ from runtime.draft import Roles, draft
 from runtime.exits import Exit, Failure
 from runtime.manifest import CalTaskKind, ManifestError, refused_names
 from runtime.names import listed, plain, shown
-from runtime.run import run_command
+from runtime.run_command import run_command
 from runtime.strict_json import dumps
 from runtime.vendor_probe.command import vendor_probe
 

@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import itertools
 import random
-import re
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Items
 from queue import Empty, SimpleQueue
 from typing import Any
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from machines.protocol.host import ENDED
 from runtime.executor import DeviceExecutor, Refused
@@ -30,9 +29,10 @@ from runtime.job import InferenceRequest, InferenceResult, JobHandle
 from runtime.manifest import CalTaskKind
 from runtime.prompts import Prompt
 from runtime.status import Status, StatusKind, now_us
+from runtime.symptoms import cause_of, unexplained
 from runtime.weather import Weather
 
-__all__ = ["Client", "Clients", "Ends", "Order", "Tally", "cause_of"]
+__all__ = ["Answers", "Client", "Clients", "Ends", "Order", "Tally"]
 
 ATTEMPTS_MAX = 40  # jobs in a row that fail, until a request is given up
 BACKOFF_S = (0.002, 0.2)  # the first one, and the longest
@@ -40,6 +40,8 @@ READY_S = 60.0
 SEQUENCES = 8  # ids of a client: those about which there is doubt wait for a new generation
 FIRST_CANCEL_US = 2_000
 KEPT = 10  # findings of a kind that are told in words
+LATE_S = 5.0  # after a job's own deadline; the machine may be busy
+WATCHED, WATCHED_GOOD = 1024, 8  # handles whose answer is looked at again; good ones hold logits
 
 
 class Ends:
@@ -50,9 +52,34 @@ class Ends:
     )  # fmt: skip
 
 
-def cause_of(status: Status) -> str:
-    """What a status says of its cause, without numbers of jobs and sequences; "" where it says nothing."""
-    return status.code_name or re.sub(r"\d+", "n", status.stage or status.text)
+class Answers:
+    """Handles and what they answered. A handle is resolved once (§5.1): the first answer must be the last one too.
+
+    Of one thread. It looks again when it forgets a handle, and when it is asked."""
+
+    def __init__(self) -> None:
+        self._kept: dict[bool, deque[tuple[JobHandle, InferenceResult]]] = {True: deque(), False: deque()}
+
+    def add(self, handle: JobHandle, answer: InferenceResult) -> list[str]:
+        """Watch one more. What was found of those that are forgotten for it."""
+        kept = self._kept[answer.status.ok]
+        kept.append((handle, answer))
+        return _changed([kept.popleft()]) if len(kept) > (WATCHED_GOOD if answer.status.ok else WATCHED) else []
+
+    def look(self) -> list[str]:
+        """What is found of all that are watched; then they are not any more."""
+        found = [line for kept in self._kept.values() for line in _changed(kept)]
+        for kept in self._kept.values():
+            kept.clear()
+        return found
+
+
+def _changed(kept: Iterable[tuple[JobHandle, InferenceResult]]) -> list[str]:
+    return [
+        f"job {handle.job_id}: first {answer.status}, then {second.status}"
+        for handle, answer in kept
+        if (second := handle.wait_until(0)) is not answer and second
+    ]
 
 
 @define
@@ -65,6 +92,7 @@ class Tally:
     differences: int = 0
     unexplained: int = 0
     unanswered: int = 0
+    changed_answers: int = 0
     findings: list[str] = field(factory=list)
     ttft_us: list[int] = field(factory=list)
     tpot_us: list[int] = field(factory=list)
@@ -99,11 +127,14 @@ class Tally:
 
 @frozen
 class Order:
-    """What is asked for: `count` tokens for each prompt, of which `cancel` (0 to 1) are cancelled, drawn by `seed`."""
+    """What is asked for: `count` tokens for each prompt, of which `cancel` (0 to 1) are cancelled, drawn by `seed`.
+
+    deadline_s: of each job; it must be answered then, whatever the device does."""
 
     count: int
     cancel: float = 0.0
     seed: int = 0
+    deadline_s: float = 60.0
 
     def cancelled_at(self, prompt: Prompt) -> tuple[int | None, random.Random]:
         """From which token on a job of this prompt is cancelled (None: never), and the source of how late."""
@@ -114,7 +145,8 @@ class Order:
 class Clients:
     """`number` clients, each a thread, that serve `prompts` together.
 
-    expected: for each prompt's line its tokens. answer_s: how long a handle may take to be answered.
+    expected: for each prompt's line its tokens. late_s: how long after its deadline a job may be answered; with one
+    that was not, everybody stops. on_end: told of each prompt how it ended, with its tokens.
     """
 
     def __init__(
@@ -124,11 +156,12 @@ class Clients:
         order: Order,
         expected: dict[int, list[int]],
         weather: Weather,
-        answer_s: float,
+        late_s: float = LATE_S,
         on_token: Callable[[], None] = lambda: None,
+        on_end: Callable[[Prompt, str, list[int]], None] = lambda prompt, end, tokens: None,
     ) -> None:
         self.executor, self.order, self.expected, self.weather = executor, order, expected, weather
-        self.answer_s, self.on_token = answer_s, on_token
+        self.late_s, self.on_token, self.on_end = late_s, on_token, on_end
         self.tally = Tally()
         self.stop = threading.Event()
         self.request_ids = itertools.count(1)
@@ -144,6 +177,7 @@ class Clients:
         def run(client: Client) -> None:
             try:
                 client.serve()
+                client.answered_once()
             except BaseException as error:
                 errors.append(error)
                 self.stop.set()
@@ -161,6 +195,13 @@ class Clients:
         if errors:
             raise errors[0]
 
+    def once_more(self, prompt: Prompt, tokens: int) -> Tally:
+        """Serve so many tokens of one prompt, by a client of its own; what came of it."""
+        order = evolve(self.order, count=min(tokens, self.order.count), cancel=0.0)
+        alone = Clients(self.executor, (prompt,), order, self.expected, self.weather, self.late_s)
+        alone.serve(1)
+        return alone.tally
+
     def device_failed(self) -> bool:
         """The device Failed (or was closed): nothing is served any more."""
         return bool(self.executor.engine.read(lambda s: self._ended.guard(s, None)))
@@ -173,6 +214,7 @@ class Client:
         self._all, self._executor, self._tally = clients, clients.executor, clients.tally
         self._sequences = range(number * SEQUENCES, (number + 1) * SEQUENCES)
         self._usual_us = FIRST_CANCEL_US
+        self._answers = Answers()
 
     def serve(self) -> None:
         while True:
@@ -180,15 +222,17 @@ class Client:
                 prompt = self._all.queue.get_nowait()
             except Empty:
                 return
-            self._tally.request(self._end_of(prompt))
+            said: list[int] = []
+            end = self._end_of(prompt, said)
+            self._tally.request(end)
+            self._all.on_end(prompt, end, said)
             self._fresh_sequence()  # what it held is free for others
 
-    def _end_of(self, prompt: Prompt) -> str:
-        """Decode one prompt, whatever it takes; how that ended."""
+    def _end_of(self, prompt: Prompt, said: list[int]) -> str:
+        """Decode one prompt into `said`, whatever it takes; how that ended."""
         order = self._all.order
         cancel_at, draw = order.cancelled_at(prompt)
         expected = self._all.expected[prompt.line]
-        said: list[int] = []
         sequence: int | None = None
         past = failures = 0
         last_us = now_us()
@@ -238,9 +282,11 @@ class Client:
         self, sequence: int, values: list[int], past: int, cancel_after: float | None
     ) -> tuple[Status, InferenceResult | None]:
         """One job to its end. cancel_after: cancel it when this share of what a job usually takes has passed."""
-        all_ = self._all
+        all_, deadline_us = self._all, now_us() + int(self._all.order.deadline_s * 1e6)
         task = CalTaskKind.Decode if past and len(values) == 1 else CalTaskKind.PrefillIds
-        request = InferenceRequest(next(all_.request_ids), sequence, task, past, np.array(values, np.int32))
+        request = InferenceRequest(
+            next(all_.request_ids), sequence, task, past, np.array(values, np.int32), deadline_us
+        )
         mark = all_.weather.mark()
         cancelled, result = False, None
         try:
@@ -249,16 +295,29 @@ class Client:
             status = refused.status
         else:
             cancelled = cancel_after is not None and self._cancel(handle, cancel_after)
-            result = handle.wait_until(now_us() + int(all_.answer_s * 1e6))
+            result = handle.wait_until(deadline_us + int(all_.late_s * 1e6))
             status = result.status if result else Status(kind=StatusKind.UNAVAILABLE, stage="unanswered")
-            if result is None:
-                doing = ", ".join(f"{p.name}: {p.doing}" for p in self._executor.progress)
-                self._tally.finding("unanswered", f"job {handle.job_id} after {all_.answer_s:g} s ({doing})")
+            self._answered(handle, result)
         self._tally.job(status)
         wanted = status.ok or (cancelled and status.kind is StatusKind.CANCELLED)
-        if not wanted and (why := unexplained(status, all_.weather.fired() - mark)):
+        if result and not wanted and (why := unexplained(status, all_.weather.since(mark))):
             self._tally.finding("unexplained", f"{why}: {status}")
         return status, result
+
+    def _answered(self, handle: JobHandle, result: InferenceResult | None) -> None:
+        if result:
+            for text in self._answers.add(handle, result):
+                self._tally.finding("changed_answers", text)
+            return
+        doing = ", ".join(f"{p.name}: {p.doing}" for p in self._executor.progress)
+        late = f"{self._all.order.deadline_s:g} s were its deadline, and {self._all.late_s:g} s more have passed"
+        self._tally.finding("unanswered", f"job {handle.job_id}: {late} ({doing})")
+        self._all.stop.set()
+
+    def answered_once(self) -> None:
+        """Look at the answers again."""
+        for text in self._answers.look():
+            self._tally.finding("changed_answers", text)
 
     def _cancel(self, handle: JobHandle, share: float) -> bool:
         if handle.wait_until(now_us() + int(share * self._usual_us / 2)):  # it has come half its way already
@@ -279,13 +338,6 @@ class Client:
             if self._executor.seq_rm(sequence).ok:
                 return sequence
         return None
-
-
-def unexplained(status: Status, faults: int) -> str | None:
-    """What is lacking in the status of a job that failed while so many faults were injected; None: nothing."""
-    if not cause_of(status):
-        return "no cause"
-    return None if faults else "no fault was injected"
 
 
 def _backoff() -> Iterator[float]:

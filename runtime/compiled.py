@@ -108,6 +108,20 @@ class Program:
             found[sort] = [{"element": e.key, **{v.name: getattr(e, v.name) for v in variables}} for e in elements]
         return found
 
+    def with_values(self, values: Mapping[str, Any]) -> Any:
+        """A shared record with these values, which `values_of` made of another one. Links are still to be set."""
+        s = self.shared()
+        for v in self._shared_vars:
+            setattr(s, v.name, values[v.name])
+        for sort, variables in self._sort_vars.items():
+            for given in values[sort]:
+                e = self.element(sort)
+                e.key = given["element"]
+                for v in variables:
+                    setattr(e, v.name, given[v.name])
+                getattr(s, _all(sort))[e] = None
+        return s
+
     def _initialise(self, record: Any, variables: Iterable[Var]) -> None:
         for v in variables:
             setattr(record, v.name, localised(v.initial, self.values, {}).value)

@@ -1,26 +1,22 @@
-"""`calexec run`: decodes prompts for many clients through the executor, with faults and cancels on demand.
+"""What `calexec run` does: prompts are decoded for many clients, and everything is held against a witness.
 
 Theory. What the executor promises is held against something that does not depend on it: every token against the oracle,
-every access to memory against the simulator, every failed job against the faults that were injected, its books against
-those of the pool and of the KV, and what is left when it has closed against nothing. One of them wrong, and the command
-is red. Its clients (runtime/clients.py) do what a server does when a sequence is lost; the faults (runtime/weather.py)
-are the simulator's, by a seed.
+every access to memory against the simulator, every step against the rulebook (runtime/replay.py), every failed job
+against the faults that were injected (runtime/symptoms.py), every answer against what the same handle says later, its
+books against those of the pool, of the KV and of the device, and what is left when it has closed against nothing. After
+faults it must serve once more. One of them wrong, and the command is red. Its clients (runtime/clients.py) do what a
+server does when a sequence is lost; the faults (runtime/weather.py) are the simulator's, by a seed.
 """
 
 from __future__ import annotations
 
-import json
-import logging
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import click
-from attrs import asdict, evolve, frozen
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from attrs import field, frozen
 
 from machines.protocol.actors import CLIENT
 from machines.protocol.host import READY
@@ -28,27 +24,27 @@ from machines.protocol.params import FACTS
 from machines.protocol.variables import drained, leftovers, line, waits
 from machines.rulebook import Rule
 from runtime.calls import ExecutorError
-from runtime.calrt import Library, NativeMissing
-from runtime.clients import KEPT, Clients, Ends, Order, Tally
-from runtime.config import POLICIES, WAYS, Config
-from runtime.device_run import DEVICE, Rate, opened
+from runtime.calrt import NativeMissing
+from runtime.clients import KEPT, LATE_S, Clients, Ends, Order, Tally
+from runtime.config import WAYS, Config
 from runtime.engine import Waiter
 from runtime.executor import DeviceExecutor
 from runtime.exits import Exit, Failure
 from runtime.manifest import Manifest, ManifestError
 from runtime.oracle import Oracle
-from runtime.prompts import PROMPTS, TOKENS_MAX, Prompt, PromptError, read_prompts
-from runtime.simulator import NotSimulated, Simulator, Violation
+from runtime.prompts import Prompt
+from runtime.replay import Replay
+from runtime.simulator import Simulator, Violation
 from runtime.weather import Weather
 
-__all__ = ["Report", "run_command"]
+__all__ = ["Asked", "Report", "run"]
 
 COMPLETED_MIN = 0.9  # of the requests that were not cancelled
-LATENCY = click.IntRange(0, 1_000_000)
 START_S, IDLE_S, CLOSE_S = 60.0, 20.0, 60.0
+TOKENS_AFTER = 4  # of the prompt that must be served once the faults are over
 SHORT = {
-    "jobs_max": 256, "recoveries_max": 1 << 16, "admission_ms": 10_000, "queue_ms": 10_000, "execution_ms": 500,
-    "request_ms_max": 30_000, "grace_ms": 200, "close_ms": 5_000, "stuck_ms": 5_000, "reset_ms": 5_000,
+    "jobs_max": 256, "recoveries_max": 1 << 16, "admission_ms": 10_000, "queue_ms": 10_000, "execution_ms": 1_000,
+    "request_ms_max": 30_000, "grace_ms": 2_000, "close_ms": 5_000, "stuck_ms": 5_000, "reset_ms": 5_000,
     "configure_ms": 30_000, "golden_ms": 30_000, "backoff_ms": 5, "kv_retry_ms": 5,
 }  # fmt: skip
 """For the simulated device, which takes no time but what it is told to."""
@@ -62,9 +58,12 @@ IDLE = Rule(
 class Report:
     """What came of it. requests: by how they ended; jobs: by status and cause; us: microseconds, None without a sample.
 
-    ledger: what the executor's books say and what is, where they differ; None where the device Failed before they could
-    be compared. closed: close() returned, and nothing was under way; given_back: nothing is in quarantine either, where
-    faults leave memory that the device might still write. violations: None where the device is not simulated.
+    ledger: what the executor's books say and what is, where they differ; None where the device Failed, or a handle was
+    not answered, before they could be compared. closed: close() returned, and nothing was under way; given_back:
+    nothing is in quarantine either, where faults leave memory that the device might still write. violations: None where
+    the device is not simulated. steps: those that were held against the rulebook; wrong_steps: 1 if one was not
+    allowed, or how many variables differed in the end. served_after: whether a prompt was served when the faults were
+    over; None: there were none.
     """
 
     model: str
@@ -87,12 +86,17 @@ class Report:
     violations: int | None
     unexplained: int
     unanswered: int
+    changed_answers: int
+    steps: int
+    wrong_steps: int
+    served_after: bool | None
     leases_left: int
     ledger: tuple[str, ...] | None
     closed: bool
     given_back: bool
     device_failed: bool
     findings: tuple[str, ...]
+    too_few_generations: bool = False
     abandoned: bool = False  # closing did not end by itself (F49)
 
     @property
@@ -107,14 +111,16 @@ class Report:
     @property
     def exit(self) -> Exit:
         """The worst of what was found."""
-        if self.differences or self.violations:
+        if self.differences or self.violations or self.wrong_steps or self.changed_answers:
             return Exit.DIFFERENT
         if self.abandoned:
             return Exit.ABANDONED
-        if self.unexplained or self.unanswered or self.leases_left or self.ledger:
+        if self.unexplained or self.unanswered or self.leases_left or self.ledger or self.served_after is False:
             return Exit.UNEXPLAINED
         if self.device_failed:
             return Exit.FAILED
+        if self.too_few_generations:
+            return Exit.UNEXPLAINED
         enough = self.requests.get(Ends.COMPLETED, 0) >= (COMPLETED_MIN if self.faults else 1) * self.wanted
         return Exit.OK if enough and self.closed and (self.given_back or self.faults) else Exit.UNEXPLAINED
 
@@ -166,15 +172,21 @@ def settings(simulator: Simulator | None, wanted: Mapping[str, int | None]) -> I
             simulator.set(**before)
 
 
-def books(executor: DeviceExecutor) -> tuple[str, ...]:
-    """Where the rulebook's counters are not what pool and KV say. One slot more is there, for golden runs."""
+def books(executor: DeviceExecutor, simulator: Simulator | None = None) -> tuple[str, ...]:
+    """Where the rulebook's counters are not what pool and KV say, or these not what the device says.
+
+    One slot more is there, for golden runs."""
     pool, kv = executor.calls.pool, executor.calls.kv
     if pool is None or kv is None:
         return ()
     found = {**pool.abstract(), **kv.abstract()}
     written = executor.engine.read(lambda s: {name: int(getattr(s, name)) for name in found})
     written["free"] += 1
-    return tuple(f"{n}: the books say {written[n]}, there are {found[n]}" for n in found if written[n] != found[n])
+    wrong = [f"{n}: the books say {written[n]}, there are {found[n]}" for n in found if written[n] != found[n]]
+    if simulator and found["kv_free"] == executor.config.sequences_max:
+        held = kv.size.units - simulator.truth("kv_units_free")
+        wrong += [f"the device holds {held} units of KV, and no sequence has any"] if held else []
+    return tuple(wrong)
 
 
 def idle(executor: DeviceExecutor) -> bool:
@@ -203,218 +215,161 @@ def close(executor: DeviceExecutor) -> tuple[bool, bool]:
     return bool(said) and not left, said == [True]
 
 
-def run(
-    config: Config, simulator: Simulator | None, prompts: tuple[Prompt, ...], order: Order, clients: int,
-    weather: Weather, progress: Progress | None,
-) -> Report:  # fmt: skip
-    """Raises Failure when the executor does not start."""
-    seen = len(simulator.violations()) if simulator else 0
-    weather.before_start()
-    faults_before = weather.fired()
+@frozen
+class Asked:
+    """What is to be run. done: prompts that are finished already, by their lines: how they ended, and their tokens.
+    planned: faults where the weather is calm, as (call, action, nth), once the device serves."""
+
+    prompts: tuple[Prompt, ...]
+    order: Order
+    clients: int
+    done: Mapping[int, tuple[str, list[int]]] = field(factory=dict)
+    planned: tuple[tuple[str, str, int], ...] = ()
+    late_s: float = LATE_S
+
+
+def start(config: Config) -> DeviceExecutor:
+    """Raises Failure."""
     try:
-        executor = DeviceExecutor(config)
+        return DeviceExecutor(config)
     except NativeMissing as error:
         raise Failure(Exit.NO_LIBRARY, [str(error)]) from error
     except ManifestError as error:
         raise Failure(Exit.MODELS, error.lines) from error
     except ExecutorError as error:
         raise Failure(Exit.DEVICE, [str(error)]) from error
+
+
+def run(
+    config: Config, simulator: Simulator | None, asked: Asked, weather: Weather,
+    on_token: Callable[[], None] = lambda: None,
+    on_end: Callable[[Prompt, str, list[int]], None] = lambda prompt, end, tokens: None,
+) -> Report:  # fmt: skip
+    """Raises Failure when the executor does not start. on_token, on_end: as those of Clients."""
+    seen = len(simulator.violations()) if simulator else 0
+    weather.before_start()
+    faults_before = weather.fired()
+    executor = start(config)
     weather.follow(executor)
+    replay = Replay.of(executor, (IDLE,))
     oracle = Oracle.of_calbin(executor.calls.manifest.calbin_path)
-    expected = {p.line: oracle.tokens(p.tokens, order.count) for p in prompts}
-    task = progress.add_task("decoding", total=len(prompts) * order.count) if progress else None
-    on_token = (lambda: progress.advance(task)) if progress and task is not None else (lambda: None)
-    answer_s = (config.admission_ms + config.queue_ms + config.request_ms_max + config.grace_ms) / 1000
-    at_work = Clients(executor, prompts, order, expected, weather, answer_s, on_token)
-    ledger: tuple[str, ...] | None = None
+    expected = {p.line: oracle.tokens(p.tokens, asked.order.count) for p in asked.prompts}
+    left = [p for p in asked.prompts if p.line not in asked.done]
+    at_work = Clients(executor, left, asked.order, expected, weather, asked.late_s, on_token, on_end)
+    _look_at_the_finished(asked, expected, at_work.tally)
     try:
         executor.wait_ready(START_S)
+        if asked.planned:
+            weather.plan(asked.planned)
         began_us = executor.engine.now_us()
-        at_work.serve(clients)
+        at_work.serve(asked.clients)
         seconds = (executor.engine.now_us() - began_us) / 1e6
         weather.end()
-        failed = at_work.device_failed()
-        if not failed:
-            ledger = books(executor) if idle(executor) else ("jobs are under way that never end",)
-            failed = at_work.device_failed()
-            ledger = None if failed else ledger
-        leased = executor.calls.pool.counts().leased if executor.calls.pool and not failed else 0
+        aftermath = _aftermath(
+            executor, at_work, simulator, asked.prompts[0] if weather.fired() > faults_before else None
+        )
     finally:
         weather.end()
         closed = close(executor)
-    report = _report(
-        config,
-        at_work.tally,
-        prompts,
-        clients,
-        seconds,
-        weather,
-        weather.fired() - faults_before,
-        executor,
-        ledger,
-        leased,
-        closed,
-        failed,
-        simulator.violations()[seen:] if simulator else None,
-    )
-    return evolve(report, abandoned=executor.abandoned)
+    wrong_steps = replay.findings(executor)
+    violations = simulator.violations()[seen:] if simulator else None
+    findings = _findings(at_work.tally, aftermath, wrong_steps, violations or (), closed[0])
+    if aftermath.failed:
+        findings = (*findings, f"device: Failed by {', then '.join(weather.failed_by) or 'what was before the start'}")
+    return _report(
+        config, asked, at_work.tally, seconds, weather, weather.fired() - faults_before, executor, aftermath, closed,
+        (replay.steps, len(wrong_steps)), None if violations is None else len(violations), findings,
+    )  # fmt: skip
+
+
+def _look_at_the_finished(asked: Asked, expected: Mapping[int, list[int]], tally: Tally) -> None:
+    """What was finished earlier counts, and its tokens are compared like all others."""
+    for prompt in asked.prompts:
+        if prompt.line in asked.done:
+            end, tokens = asked.done[prompt.line]
+            tally.request(end)
+            should = expected[prompt.line][: None if end == Ends.COMPLETED else len(tokens)]
+            if tokens != should:
+                tally.finding("differences", f"prompt {prompt.line}, finished earlier: {tokens}, oracle {should}")
+
+
+@frozen
+class Aftermath:
+    """What there was when all clients had ended. See Report."""
+
+    failed: bool
+    served: bool | None = None
+    ledger: tuple[str, ...] | None = None
+    leased: int = 0
+    tokens: int = 0  # of the prompt that was served
+
+
+def _aftermath(
+    executor: DeviceExecutor, at_work: Clients, simulator: Simulator | None, prompt: Prompt | None
+) -> Aftermath:
+    """prompt: is served once more."""
+    if at_work.device_failed() or at_work.tally.unanswered:
+        return Aftermath(at_work.device_failed())
+    after = at_work.once_more(prompt, TOKENS_AFTER) if prompt else None
+    ledger = books(executor, simulator) if idle(executor) else ("jobs are under way that never end",)
+    if at_work.device_failed():
+        return Aftermath(True)
+    leased = executor.calls.pool.counts().leased if executor.calls.pool else 0
+    served = None if after is None else after.requests == {Ends.COMPLETED: 1} and not after.findings
+    return Aftermath(False, served, ledger, leased, after.tokens if after else 0)
+
+
+def _findings(
+    tally: Tally, aftermath: Aftermath, wrong_steps: list[str], violations: tuple[Violation, ...], closed: bool
+) -> tuple[str, ...]:  # fmt: skip
+    """What is wrong, in words."""
+    found = [*tally.findings, *(f"ledger: {text}" for text in aftermath.ledger or ())]
+    found += [f"violation: {v.kind}: {v.text}" for v in violations[:KEPT]]
+    found += [f"against the rulebook: {text}" for text in wrong_steps[:KEPT]]
+    if aftermath.served is False:
+        found.append("after the faults: a prompt was not served, or not rightly")
+    if not closed:
+        found.append(f"close: it has not ended after {CLOSE_S:g} s, or jobs are under way")
+    return tuple(found)
 
 
 def _report(
-    config: Config, tally: Tally, prompts: tuple[Prompt, ...], clients: int, seconds: float, weather: Weather,
-    faults: int, executor: DeviceExecutor, ledger: tuple[str, ...] | None, leased: int, closed: tuple[bool, bool],
-    failed: bool, violations: tuple[Violation, ...] | None,
+    config: Config, asked: Asked, tally: Tally, seconds: float, weather: Weather, faults: int,
+    executor: DeviceExecutor, aftermath: Aftermath, closed: tuple[bool, bool], steps: tuple[int, int],
+    violations: int | None, findings: tuple[str, ...],
 ) -> Report:  # fmt: skip
-    findings = [*tally.findings, *(f"ledger: {text}" for text in ledger or ())]
-    findings += [f"violation: {v.kind}: {v.text}" for v in (violations or ())[:KEPT]]
-    if not closed[0]:
-        findings.append(f"close: it has not ended after {CLOSE_S:g} s, or jobs are under way")
     last = executor.calls.generation_id
     jobs = {", ".join(p for p in key if p): n for key, n in sorted(tally.jobs.items(), key=lambda item: -item[1])}
     return Report(
-        Path(config.manifest).stem, len(prompts), clients, dict(tally.requests), jobs, tally.tokens, seconds,
-        percentile(tally.ttft_us, 50), percentile(tally.ttft_us, 99), percentile(tally.tpot_us, 50),
-        percentile(tally.tpot_us, 99), faults, weather.resets, dict(weather.causes.most_common()), last,
-        tally.good_by_generation[last], tally.differences, None if violations is None else len(violations),
-        tally.unexplained, tally.unanswered, leased,
-        ledger, *closed, failed, tuple(findings),
-    )  # fmt: skip
-
-
-# -- the command -------------------------------------------------------------------------------------------------------
-@click.command("run")
-@click.option(
-    "--prompts", "path", type=click.Path(path_type=Path), default=PROMPTS, help="UTF-8 file, one prompt a line."
-)
-@click.option("--model", default="qwen3-tile16", show_default=True, metavar="NAME|MANIFEST", help="The model to run.")
-@click.option("--tokens", "count", type=click.IntRange(1), default=64, show_default=True, help="For each prompt.")
-@click.option("--limit", type=click.IntRange(1), help="Only so many prompts.")
-@click.option("--clients", type=click.IntRange(1, 64), default=4, show_default=True, help="Threads that want tokens.")
-@click.option(
-    "--faults", type=click.FloatRange(0, 1), default=0.0, show_default=True, metavar="RATE",
-    help="Chance of a fault at each infer, Wait, Apply and canAllocate while the device serves.",
-)  # fmt: skip
-@click.option("--faults-everywhere", is_flag=True, help="Also at start-up and in recoveries, also fatal ones.")
-@click.option(
-    "--cancel", type=click.FloatRange(0, 1), default=0.0, show_default=True, metavar="RATE",
-    help="Share of the requests that are cancelled, at a random token and moment.",
-)  # fmt: skip
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=1, show_default=True, help="Of faults and cancels.")
-@click.option(
-    "--policy", type=click.Choice(list(POLICIES)), default="rebuild", show_default=True, help="See docs/config.md."
-)
-@click.option("--device", type=click.IntRange(0, 2**32 - 1), default=DEVICE, show_default=True, metavar="N")
-@click.option("--latency-decode-us", type=LATENCY, help="What a decode takes on the simulated device.")
-@click.option("--latency-prefill-us", type=LATENCY, help="What a prefill takes there.")
-@click.option("--log", type=click.Path(path_type=Path), metavar="FILE", help="Write the executor's log there.")
-@click.option("--json", "as_json", is_flag=True, help="The result as JSON.")
-def run_command(
-    path: Path, model: str, count: int, limit: int | None, clients: int, faults: float, faults_everywhere: bool,
-    cancel: float, seed: int, policy: str, device: int, latency_decode_us: int | None, latency_prefill_us: int | None,
-    log: Path | None, as_json: bool,
-) -> Exit:  # fmt: skip
-    """Decode prompts for several clients through the executor; compare every token.
-
-    Ends with 0 only if no token differs, the simulator saw no violation, every failed job has a cause, everything was
-    given back, and of the requests that were not cancelled all completed (90 % where there are faults).
-    """
-    library, manifest = opened(model, device)
-    room = min(s.max_seq for s in manifest.submodels) - (count - 1)
-    if room < 1:
-        raise click.UsageError(f"--tokens {count} leaves no room for a prompt: max_seq is {room + count - 1}")
-    try:
-        prompts = read_prompts(path, min(room, TOKENS_MAX))[:limit]
-        simulator = simulator_of(library, device)
-    except PromptError as error:
-        raise Failure(Exit.USAGE, str(error).splitlines()) from None
-    if faults and simulator is None:
-        raise Failure(Exit.USAGE, ["--faults is for the simulator, and this CalRT is not one"])
-    latency_us = max(latency_decode_us or 0, latency_prefill_us or 0)
-    config = config_of(manifest, device, clients, policy, simulator is not None, latency_us)
-    weather = Weather(simulator, seed, faults, faults_everywhere, stands_on(policy))
-    order = Order(count, cancel, seed)
-    shown = None if as_json else Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn(),
-        console=Console(stderr=True), transient=True,
-    )  # fmt: skip
-    latencies = {"decode_us": latency_decode_us, "prefill_us": latency_prefill_us}
-    with settings(simulator, latencies), logged(log), shown or nullcontext():
-        report = run(config, simulator, prompts, order, clients, weather, shown)
-    if as_json:
-        click.echo(
-            json.dumps({**asdict(report), "tokens_per_s": report.tokens_per_s, "exit": report.exit.name}, indent=2)
-        )
-    else:
-        _tell(report)
-    return report.exit
-
-
-def simulator_of(library: Library, device: int) -> Simulator | None:
-    """None: CalRT is not the simulator."""
-    try:
-        return Simulator.beside(library, device)
-    except NotSimulated:
-        return None
-
-
-@contextmanager
-def logged(path: Path | None) -> Iterator[None]:
-    """The executor's log goes to a file, or nowhere: what it says of failed jobs is counted here."""
-    logger = logging.getLogger("calexec")
-    try:
-        handler = logging.FileHandler(path, "w", encoding="utf-8") if path else logging.NullHandler()
-    except OSError as error:
-        raise Failure(Exit.NOT_WRITTEN, [f"cannot write {path}: {error.strerror}"]) from None
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(threadName)s: %(message)s"))
-    before = logger.propagate
-    logger.addHandler(handler)
-    logger.propagate = False
-    try:
-        yield
-    finally:
-        logger.propagate = before
-        logger.removeHandler(handler)
-        handler.close()
-
-
-def _tell(report: Report) -> None:
-    console = Console(highlight=False, markup=False)
-    known = "on a device whose accesses are not watched" if report.violations is None else "on a simulated device"
-    console.print(f"{report.model} {known}, {report.clients} clients")
-    rows = list(_rows(report))
-    width = max(len(name) for name, _, _ in rows) + 2
-    for name, value, wrong in rows:
-        console.print(f"{name:<{width}}{value}", style="bold red" if wrong else None, soft_wrap=True)
-    for finding in report.findings:
-        console.print(finding, style="red", soft_wrap=True)
-
-
-def _rows(r: Report) -> Iterator[tuple[str, str, bool]]:
-    def ms(us: int | None) -> str:
-        return "-" if us is None else f"{us / 1000:,.2f}"
-
-    yield "requests", f"{r.prompts:,}", False
-    for end, n in r.requests.items():
-        yield f"  {end}", f"{n:,}", end not in (Ends.COMPLETED, Ends.CANCELLED)
-    yield "jobs", f"{sum(r.jobs.values()):,}", False
-    for what, n in r.jobs.items():
-        yield f"  {what}", f"{n:,}", False
-    yield "tokens", f"{r.tokens:,}, {r.tokens_per_s:,.0f}/s", False
-    yield "first token", f"p50 {ms(r.ttft_p50_us)} ms, p99 {ms(r.ttft_p99_us)} ms", False
-    yield "each further token", f"p50 {ms(r.tpot_p50_us)} ms, p99 {ms(r.tpot_p99_us)} ms", False
-    yield "faults injected", f"{r.faults:,}", False
-    yield "resets", f"{r.resets:,}", False
-    for rule, n in r.drains.items():
-        yield f"  {rule}", f"{n:,}", False
-    yield "generations", f"{r.generations:,}, {r.tokens_in_last_generation:,} tokens in the last", False
-    yield "differences to the oracle", f"{r.differences:,}", r.differences != 0
-    yield "violations", "not known" if r.violations is None else f"{r.violations:,}", bool(r.violations)
-    yield "failures unexplained", f"{r.unexplained:,}", r.unexplained != 0
-    yield "handles unanswered", f"{r.unanswered:,}", r.unanswered != 0
-    yield "leases left", f"{r.leases_left:,}", r.leases_left != 0
-    balanced = "not compared" if r.ledger is None else "differs" if r.ledger else "balanced"
-    yield "ledger", balanced, bool(r.ledger)
-    kept = "yes" if r.given_back else "yes; what the device might still write is kept in quarantine"
-    yield "closed", kept if r.closed else "no", not r.closed
-    if r.device_failed:
-        yield "device", "Failed: nothing more can be served by this process", True
+        model=Path(config.manifest).stem,
+        prompts=len(asked.prompts),
+        clients=asked.clients,
+        requests=dict(tally.requests),
+        jobs=jobs,
+        tokens=tally.tokens,
+        seconds=seconds,
+        ttft_p50_us=percentile(tally.ttft_us, 50),
+        ttft_p99_us=percentile(tally.ttft_us, 99),
+        tpot_p50_us=percentile(tally.tpot_us, 50),
+        tpot_p99_us=percentile(tally.tpot_us, 99),
+        faults=faults,
+        resets=weather.resets,
+        drains=dict(weather.causes.most_common()),
+        generations=last,
+        tokens_in_last_generation=tally.good_by_generation[last] + aftermath.tokens,
+        differences=tally.differences,
+        violations=violations,
+        unexplained=tally.unexplained,
+        unanswered=tally.unanswered,
+        changed_answers=tally.changed_answers,
+        steps=steps[0],
+        wrong_steps=steps[1],
+        served_after=aftermath.served,
+        leases_left=aftermath.leased,
+        ledger=aftermath.ledger,
+        closed=closed[0],
+        given_back=closed[1],
+        device_failed=aftermath.failed,
+        findings=findings,
+        abandoned=executor.abandoned,
+    )

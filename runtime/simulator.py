@@ -248,15 +248,21 @@ class Simulator:
         return self._ask("faults_fired")
 
     # -- records ------------------------------------------------------------------------------------------------------
-    def trace(self) -> tuple[Call, ...]:
-        """The calls that are kept, oldest first."""
+    def trace(self, start: int = 0) -> tuple[Call, ...]:
+        """The calls that are kept, oldest first, from number `start` on."""
         return tuple(
             Call(
                 r.number, r.thread, r.begin_us, r.end_us, r.handle, r.other, r.a, r.b, r.result, r.call.decode(),
                 r.text.decode(errors="replace"),
             )
-            for r in self._records("trace", _Call)
+            for r in self._records("trace", _Call, start)
         )  # fmt: skip
+
+    def calls_total(self) -> int:
+        """How many calls there were so far: the number that the next one will have in the trace."""
+        read, total = _u32(), _i64()
+        self._do("trace", 0, 0, None, ctypes.byref(read), ctypes.byref(total))
+        return total.value
 
     def violations(self) -> tuple[Violation, ...]:
         return tuple(
@@ -264,8 +270,8 @@ class Simulator:
             for r in self._records("violations", _Violation)
         )
 
-    def _records(self, name: str, kind: type[Any]) -> list[Any]:
-        capacity, found, start = 256, [], 0
+    def _records(self, name: str, kind: type[Any], start: int = 0) -> list[Any]:
+        capacity, found = 256, []
         while True:
             page, read, total = (kind * capacity)(), _u32(), _i64()
             self._do(name, start, capacity, page, ctypes.byref(read), ctypes.byref(total))

@@ -9,6 +9,10 @@ Faults befall the device while it serves, and it recovers undisturbed: a golden 
 attempt on each rung of the reset ladder, so at a chance of 5 % four recoveries in ten fail for bad luck alone, and no
 executor outlives a hundred of them. `everywhere` spares nothing: then the simulator draws by itself, at every call and
 among everything (docs/simulator.md), and a device that Failed is an honest end.
+
+Which of the planned faults were injected follows from the device's own record of the calls: the nth call since the
+plan was begun. A call that comes while it is being made is counted too, so a fault may be listed a call early; none is
+missed.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ import math
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from attrs import define, field
@@ -25,7 +29,8 @@ from attrs import define, field
 from machines.errors import CODES, observed
 from runtime.compiled import CompiledRule
 from runtime.executor import DeviceExecutor
-from runtime.simulator import Simulator
+from runtime.simulator import Call, Simulator
+from runtime.symptoms import UNKNOWN, Fault
 
 __all__ = ["Weather"]
 
@@ -41,19 +46,42 @@ ARGUMENT_MAX = {"throw": 3, "nan": 1024, "inf": 1024, "short_tensor": 1024, "lat
 
 
 @define(eq=False)
+class Plan:
+    """Faults that were planned at once. read: number of the first call that has not been counted yet."""
+
+    read: int
+    faults: dict[tuple[str, int], Fault] = field(factory=dict)
+    _calls: Counter[str] = field(factory=Counter, init=False)
+
+    def came(self, calls: tuple[Call, ...]) -> Iterator[Fault]:
+        """Those that were injected at these calls, the next ones of the device's record."""
+        for call in calls:
+            self.read = call.number + 1
+            self._calls[call.call] += 1
+            if fault := self.faults.get((call.call, self._calls[call.call])):
+                yield fault
+
+
+@define(eq=False)
 class Weather:
     """simulator: None where the device is none; then nothing is injected.
 
-    causes: which rules began drains that led to a reset. resets: how often the device began to recover.
+    causes: which rules began drains that led to a reset. resets: how often the device began to recover. failed_by: the
+    rules by which the device began to drain for the last time, and Failed; empty while it has not.
     """
 
     simulator: Simulator | None
-    seed: int = 0
+    seed: int | str = 0
     rate: float = 0.0
     everywhere: bool = False
     facts: frozenset[str] = frozenset()  # that must not be broken
     causes: Counter[str] = field(factory=Counter, init=False)
     resets: int = field(default=0, init=False)
+    failed_by: tuple[str, ...] = field(default=(), init=False)
+    _possible: dict[str, list[str]] = field(factory=dict, init=False)  # actions of each call
+    _plan: Plan | None = field(default=None, init=False)
+    _came: list[Fault] = field(factory=list, init=False)
+    _fired_before: int = field(default=0, init=False)
     _executor: DeviceExecutor | None = field(default=None, init=False)
     _cause: str = field(default="", init=False)
     _mark: int = field(default=0, init=False)
@@ -61,11 +89,30 @@ class Weather:
     _over: bool = field(default=False, init=False)
     _mu: Any = field(factory=threading.Lock, init=False)
 
+    def __attrs_post_init__(self) -> None:
+        for call in CALLS if self.simulator else ():
+            assert self.simulator is not None
+            self._possible[call] = [
+                a.name
+                for a in self.simulator.actions()
+                if (call in a.calls or "*" in a.calls) and BREAKS_A_FACT.get(a.name) not in self.facts
+            ]
+
     def before_start(self) -> None:
         """Faults that may befall the start."""
-        self._mark = self.fired()
+        self._fired_before = self.fired()
         if self.everywhere:
             self._blow()
+
+    def plan(self, faults: Iterable[tuple[str, str, int]]) -> None:
+        """Besides, in a calm (rate 0): at the nth coming call, from 1, this happens; as (call, action, nth)."""
+        if not self.simulator or self.rate:
+            return
+        with self._mu:
+            self._plan = Plan(self.simulator.calls_total())
+            for call, action, nth in faults:
+                self.simulator.fault(call, action, nth=nth)
+                self._plan.faults[call, nth] = Fault(call, action)
 
     def follow(self, executor: DeviceExecutor) -> None:
         """From now on see every step of the executor that changes its device's state."""
@@ -91,8 +138,21 @@ class Weather:
         return self.simulator.faults_fired() if self.simulator else 0
 
     def mark(self) -> int:
-        """How many there were when the device last became Ready: what fails now must have met one since."""
+        """A place in the list of faults: when the device last became Ready. What fails now must have met one since."""
         return self._mark
+
+    def since(self, mark: int) -> tuple[Fault, ...]:
+        """The faults that were injected from there on."""
+        with self._mu:
+            self._note()
+            return tuple(self._came[mark:])
+
+    def _note(self) -> None:
+        """Write down what was injected meanwhile; of what others planned only that it was."""
+        if self._plan and self.simulator:
+            self._came += self._plan.came(self.simulator.trace(self._plan.read))
+        elif not self.rate or self.everywhere:
+            self._came += [UNKNOWN] * (self.fired() - self._fired_before - len(self._came))
 
     # -- steps ---------------------------------------------------------------------------------------------------------
     def _see(self, rule: CompiledRule) -> None:
@@ -102,6 +162,8 @@ class Weather:
         with self._mu:
             if "drain" in events:
                 self._cause = self._cause or rule.id
+            if "fail" in events and not self.failed_by:
+                self.failed_by = tuple(dict.fromkeys(filter(None, (self._cause, rule.id))))
             if events & RECOVERS:
                 self.resets += 1
                 self.causes[self._cause or rule.id] += 1
@@ -114,7 +176,8 @@ class Weather:
             assert self._executor is not None
             ready = self._executor.ready()
             if ready and not self._blowing:
-                self._mark = self.fired()
+                self._note()
+                self._mark = len(self._came)
             if ready and not self._over:
                 self._blow()
             elif not self.everywhere:
@@ -126,32 +189,35 @@ class Weather:
             return
         if self.everywhere:
             if not self._executor:
-                self.simulator.fault_seed(self.seed, round(self.rate * MILLION))
+                self.simulator.fault_seed(_number(self.seed), round(self.rate * MILLION))
             return
         assert self._executor is not None
         draw = random.Random(f"{self.seed}/{self._executor.calls.generation_id}")
+        self._plan = Plan(self.simulator.calls_total())
         for call in CALLS:
             for nth in _when(draw, self.rate):
-                self._plan(draw, call, nth)
+                self._add(draw, call, nth)
 
-    def _plan(self, draw: random.Random, call: str, nth: int) -> None:
+    def _add(self, draw: random.Random, call: str, nth: int) -> None:
         assert self.simulator is not None
-        actions = [
-            a.name
-            for a in self.simulator.actions()
-            if (call in a.calls or "*" in a.calls) and BREAKS_A_FACT.get(a.name) not in self.facts
-        ]
-        action = draw.choice(actions)
+        assert self._plan is not None
+        action, a, b = draw.choice(self._possible[call]), 0, 0
         if action != "return":
-            self.simulator.fault(call, action, draw.randrange(ARGUMENT_MAX.get(action, 1)), 0, nth)
-        elif call in ("infer", "wait"):
-            self.simulator.fault(call, action, draw.choice(SURVIVABLE), AS_THE_FACT_SAYS, nth)
-        else:  # these answer yes or no
-            self.simulator.fault(call, action, 0, 0, nth)
+            a = draw.randrange(ARGUMENT_MAX.get(action, 1))
+        elif call in ("infer", "wait"):  # the others answer yes or no
+            a, b = draw.choice(SURVIVABLE), AS_THE_FACT_SAYS
+        self.simulator.fault(call, action, a, b, nth)
+        self._plan.faults[call, nth] = Fault(call, action, a)
 
     def _calm(self) -> None:
         if self.simulator and self.rate:
             self.simulator.faults_clear()
+            self._note()
+            self._plan = None
+
+
+def _number(seed: int | str) -> int:
+    return seed if isinstance(seed, int) else random.Random(seed).getrandbits(32)
 
 
 def _when(draw: random.Random, rate: float) -> Iterator[int]:

@@ -16,14 +16,17 @@ from executing import executing, unused
 from runtime.calbin import sample
 from runtime.calrt import Library
 from runtime.cli import run
-from runtime.clients import Clients, Ends, Order, cause_of, unexplained
+from runtime.clients import Answers, Clients, Ends, Order
 from runtime.exits import Exit
+from runtime.job import InferenceResult, JobHandle
 from runtime.manifest import load_manifest
 from runtime.prompts import Prompt, read_prompts, tokenise
 from runtime.run import Report, books, percentile
+from runtime.run_command import at_least
 from runtime.simulator import Simulator
-from runtime.status import Status, StatusKind
+from runtime.status import JobTimings, Status, StatusKind
 from runtime.straight import DeviceFailed, Straight
+from runtime.symptoms import UNKNOWN, Fault, cause_of, unexplained
 from runtime.weather import SURVIVABLE, Weather, _when
 
 GOLDEN_JOBS = 5
@@ -48,8 +51,9 @@ def report(**more: Any) -> Report:
     good = Report(
         model="m", prompts=10, clients=1, requests={Ends.COMPLETED: 10}, jobs={"OK": 10}, tokens=10, seconds=1.0,
         ttft_p50_us=1, ttft_p99_us=1, tpot_p50_us=1, tpot_p99_us=1, faults=0, resets=0, drains={}, generations=1,
-        tokens_in_last_generation=10, differences=0, violations=0, unexplained=0, unanswered=0, leases_left=0,
-        ledger=(), closed=True, given_back=True, device_failed=False, findings=(),
+        tokens_in_last_generation=10, differences=0, violations=0, unexplained=0, unanswered=0, changed_answers=0,
+        steps=99, wrong_steps=0, served_after=None, leases_left=0, ledger=(), closed=True, given_back=True,
+        device_failed=False, findings=(),
     )  # fmt: skip
     return evolve(good, **more)
 
@@ -165,6 +169,10 @@ def test_what_cannot_be_run(sim: Simulator, capsys: pytest.CaptureFixture[str], 
         ({"violations": 1}, Exit.DIFFERENT),
         ({"unexplained": 1}, Exit.UNEXPLAINED),
         ({"unanswered": 1}, Exit.UNEXPLAINED),
+        ({"changed_answers": 1}, Exit.DIFFERENT),
+        ({"wrong_steps": 1}, Exit.DIFFERENT),
+        ({"served_after": True, "faults": 3}, Exit.OK),
+        ({"served_after": False, "faults": 3}, Exit.UNEXPLAINED),
         ({"leases_left": 1}, Exit.UNEXPLAINED),
         ({"ledger": ("free: ...",)}, Exit.UNEXPLAINED),
         ({"closed": False}, Exit.UNEXPLAINED),
@@ -192,16 +200,41 @@ def test_percentiles_are_nearest_ranks() -> None:
     assert percentile([], 50) is None
 
 
+REFUSED = Status(kind=StatusKind.INTERNAL, stage="commit 5 tokens of sequence 3")
+UNAVAILABLE = Status(kind=StatusKind.UNAVAILABLE, stage="infer", code=18)
+
+
 @pytest.mark.parametrize(
     ("status", "faults", "why"),
     [
-        (Status(kind=StatusKind.UNAVAILABLE, stage="infer", code=18), 1, None),
-        (Status(kind=StatusKind.UNAVAILABLE, stage="infer", code=18), 0, "no fault was injected"),
-        (Status(kind=StatusKind.UNAVAILABLE, stage="submitter.drop"), 2, None),
-        (Status(kind=StatusKind.UNAVAILABLE), 1, "no cause"),
+        (UNAVAILABLE, [Fault("infer", "return", 18)], None),
+        (UNAVAILABLE, [], "no fault was injected"),
+        (
+            UNAVAILABLE,
+            [Fault("wait", "return", 28), Fault("infer", "nan")],
+            "none of the faults explains it (wait: return 28, infer: nan)",
+        ),
+        (UNAVAILABLE, [UNKNOWN], None),
+        (Status(kind=StatusKind.UNAVAILABLE, stage="submitter.drop"), [Fault("infer", "nan")], None),
+        (Status(kind=StatusKind.DEADLINE_EXCEEDED, stage="clock.execution"), [Fault("infer", "hang")], None),
+        (
+            Status(kind=StatusKind.DEADLINE_EXCEEDED, stage="clock.execution"),
+            [Fault("infer", "nan")],
+            "none of the faults explains it (infer: nan)",
+        ),
+        (REFUSED, [Fault("apply", "refuse")], None),
+        (REFUSED, [Fault("wait", "timeout")], "none of the faults explains it (wait: timeout)"),
+        (Status(kind=StatusKind.INTERNAL, stage="GetStatus"), [Fault("infer", "ccu_exception")], None),
+        (
+            Status(kind=StatusKind.INTERNAL, stage="submitter died"),
+            [Fault("infer", "hang")],
+            "none of the faults explains it (infer: hang)",
+        ),
+        (Status(kind=StatusKind.CANCELLED, stage="client.cancel"), [Fault("infer", "hang")], "nobody cancelled it"),
+        (Status(kind=StatusKind.UNAVAILABLE), [Fault("infer", "hang")], "no cause"),
     ],
 )
-def test_what_is_unexplained(status: Status, faults: int, why: str | None) -> None:
+def test_what_is_unexplained(status: Status, faults: list[Fault], why: str | None) -> None:
     assert unexplained(status, faults) == why
 
 
@@ -225,15 +258,60 @@ def test_the_books_are_compared_with_what_there_is(library: Library) -> None:
 
 
 def test_a_handle_that_is_not_answered_is_counted(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runtime.clients.ATTEMPTS_MAX", 5)
-    prompts = (Prompt(1, "slow", tokenise("slow")),)
-    with executing(library, {"prefill_us": 100_000}) as b:
-        expected = {1: b.oracle.tokens(prompts[0].tokens, 1)}
-        clients = Clients(b.executor, prompts, Order(1), expected, Weather(b.sim), answer_s=0.0)
+    """And everybody stops."""
+    prompts = tuple(Prompt(n, "slow", tokenise("slow")) for n in (1, 2))
+    monkeypatch.setattr(JobHandle, "resolve", lambda self, result: False)
+    monkeypatch.setattr("runtime.executor.LATEST_S", 0.2)
+    with executing(library) as b:
+        expected = {p.line: b.oracle.tokens(p.tokens, 1) for p in prompts}
+        clients = Clients(b.executor, prompts, Order(1, deadline_s=0.1), expected, Weather(b.sim), late_s=0.2)
         clients.serve(1)
-    assert clients.tally.unanswered > 0
-    assert clients.tally.findings[0].startswith("unanswered: job 1 after 0 s (submitter: ")
-    assert clients.tally.requests == {Ends.GIVEN_UP: 1}
+    said = "unanswered: job 1: 0.1 s were its deadline, and 0.2 s more have passed (submitter: "
+    assert clients.tally.unanswered == 1
+    assert clients.tally.findings[0].startswith(said)
+    assert clients.tally.requests == {Ends.INTERRUPTED: 2}
+
+
+def test_a_second_answer_is_seen_when_it_is_looked_for_and_when_it_is_forgotten() -> None:
+    def answer(job: int, kind: StatusKind) -> InferenceResult:
+        return InferenceResult(Status(kind=kind, job_id=job), None, JobTimings())
+
+    answers, handles = Answers(), [JobHandle(n, lambda: False) for n in range(12)]
+    found = []
+    for handle in handles:
+        first = answer(handle.job_id, StatusKind.OK)
+        assert handle.resolve(first)
+        assert not handle.resolve(answer(handle.job_id, StatusKind.CANCELLED)), "the first one counts"
+        found += answers.add(handle, first)
+        if handle.job_id in (0, 11):
+            handle._result = answer(handle.job_id, StatusKind.CANCELLED)
+    assert found == ["job 0: first OK: job 0, then CANCELLED: job 0"]
+    assert answers.look() == ["job 11: first OK: job 11, then CANCELLED: job 11"]
+    assert answers.look() == []
+
+
+def test_too_few_generations_are_red() -> None:
+    few = at_least(report(generations=2), 3)
+    assert few.exit is Exit.UNEXPLAINED
+    assert few.findings == ("generations: 2, and at least 3 were asked for",)
+    assert at_least(report(generations=3), 3) == report(generations=3)
+
+
+def test_the_faults_that_were_injected_are_known(sim: Simulator, library: Library) -> None:
+    """By the calls that the device has seen, against its own count."""
+    with executing(library, recoveries_max=1000) as b:
+        weather = Weather(b.sim, 3, 0.2)
+        weather.before_start()
+        weather.follow(b.executor)
+        for n in range(60):
+            b.run(n, [1, 2, 3])
+            b.executor.seq_rm(n)
+            assert b.executor.wait_ready(10)
+        weather.end()
+        known = weather.since(0)
+        assert len(known) == weather.fired() > 20
+        assert len({f.action for f in known}) > 5
+        assert {f.call for f in known} == {"infer", "wait", "apply", "can_allocate"}
 
 
 def test_cancels_are_drawn_by_prompt() -> None:

@@ -1,0 +1,321 @@
+"""`calexec run`: its options, its table, and the commands that it turns into others for many seeds and seeded bugs."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from attrs import asdict, evolve, frozen
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from runtime.breaks import Bug, bug_named, bugs
+from runtime.calrt import Library
+from runtime.clients import LATE_S, Ends, Order
+from runtime.config import POLICIES
+from runtime.device_run import DEVICE, Rate, opened
+from runtime.exits import Exit, Failure
+from runtime.finished import Finished
+from runtime.prompts import PROMPTS, TOKENS_MAX, PromptError, read_prompts
+from runtime.run import Asked, Report, config_of, run, settings, stands_on
+from runtime.seeds import Column, each_seed, given_options, seeds_of
+from runtime.simulator import NotSimulated, Simulator
+from runtime.stopping import stoppable
+from runtime.weather import Weather
+
+__all__ = ["run_command"]
+
+LATENCY = click.IntRange(0, 1_000_000)
+LONGEST_MS = 3_600_000
+SEED = click.IntRange(0, 2**32 - 1)
+EPILOG = """\b
+Examples:
+  calexec run                                        all prompts; every token against the oracle
+  calexec run --faults 0.05 --cancel 0.1 --seed 7    with faults and cancels
+  calexec run --faults 0.05 --cancel 0.1 --seeds 7,1-20 --generations-min 3
+                                                     one process after the other; a table of them
+  calexec run --break swap                           an executor with a bug: must end red (from the source tree)
+  calexec supervise -- run --policy exit --faults 0.001 --resume done.jsonl
+                                                     a new process wherever the device Failed
+"""
+
+
+@frozen(kw_only=True)
+class Options:
+    """What the command line says, by the names of its parameters."""
+
+    path: Path
+    model: str
+    count: int
+    limit: int | None
+    clients: int
+    faults: float
+    faults_everywhere: bool
+    cancel: float
+    seed: int
+    deadline_ms: int | None
+    policy: str
+    device: int
+    latency_decode_us: int | None
+    latency_prefill_us: int | None
+    generations_min: int
+    resume: Path | None
+    log: Path | None
+    as_json: bool
+
+
+@click.command("run", epilog=EPILOG)
+@click.option(
+    "--prompts", "path", type=click.Path(path_type=Path), default=PROMPTS, help="UTF-8 file, one prompt a line."
+)
+@click.option("--model", default="qwen3-tile16", show_default=True, metavar="NAME|MANIFEST", help="The model to run.")
+@click.option("--tokens", "count", type=click.IntRange(1), default=64, show_default=True, help="For each prompt.")
+@click.option("--limit", type=click.IntRange(1), help="Only so many prompts.")
+@click.option("--clients", type=click.IntRange(1, 64), default=4, show_default=True, help="Threads that want tokens.")
+@click.option(
+    "--faults", type=click.FloatRange(0, 1), default=0.0, show_default=True, metavar="RATE",
+    help="Chance of a fault at each infer, Wait, Apply and canAllocate while the device serves.",
+)  # fmt: skip
+@click.option("--faults-everywhere", is_flag=True, help="Also at start-up and in recoveries, also fatal ones.")
+@click.option(
+    "--cancel", type=click.FloatRange(0, 1), default=0.0, show_default=True, metavar="RATE",
+    help="Share of the requests that are cancelled, at a random token and moment.",
+)  # fmt: skip
+@click.option("--seed", type=SEED, default=1, show_default=True, help="Of faults and cancels.")
+@click.option("--seeds", callback=seeds_of, help="Instead: one run for each of these seeds, such as 7,1-20.")
+@click.option("--processes", type=click.IntRange(1, 64), default=1, show_default=True, help="Seeds at the same time.")
+@click.option(
+    "--deadline-ms", type=click.IntRange(1, LONGEST_MS),
+    help="Of each job; an answer much later is an error. [what the executor's own deadlines add up to]",
+)  # fmt: skip
+@click.option(
+    "--policy", type=click.Choice(list(POLICIES)), default="rebuild", show_default=True, help="See docs/config.md."
+)
+@click.option("--device", type=click.IntRange(0, 2**32 - 1), default=DEVICE, show_default=True, metavar="N")
+@click.option("--latency-decode-us", type=LATENCY, help="What a decode takes on the simulated device.")
+@click.option("--latency-prefill-us", type=LATENCY, help="What a prefill takes there.")
+@click.option(
+    "--generations-min", type=click.IntRange(1), default=1, show_default=True, metavar="N",
+    help="An error if fewer generations were reached: faults that never lead to a reset prove little.",
+)  # fmt: skip
+@click.option(
+    "--resume", type=click.Path(path_type=Path), metavar="FILE",
+    help="Finished prompts are written there, and those that are there already are not run again.",
+)  # fmt: skip
+@click.option("--break", "bug", metavar="NAME", help="Run an executor with a seeded bug (--list-breaks has them).")
+@click.option("--control", is_flag=True, help="With --break: its settings, but without the bug.")
+@click.option("--list-breaks", is_flag=True, help="List the seeded bugs.")
+@click.option("--log", type=click.Path(path_type=Path), metavar="FILE", help="Write the executor's log there.")
+@click.option("--json", "as_json", is_flag=True, help="The result as JSON.")
+@click.pass_context
+def run_command(
+    context: click.Context, /, seeds: tuple[int, ...], processes: int, bug: str | None, control: bool,
+    list_breaks: bool, **given: Any,
+) -> Exit:  # fmt: skip
+    """Decode prompts for several clients through the executor; compare every token.
+
+    Ends with 0 only if no token differs, the simulator saw no violation, every step is one of the rulebook, every
+    failed job names an injected fault, everything was given back, and of the requests that were not cancelled all
+    completed (90 % where there are faults).
+    """
+    options = Options(**given)
+    if list_breaks:
+        for seeded in bugs():
+            click.echo(f"{seeded.name:<14}{seeded.about}; {seeded.seen_as}")
+        return Exit.OK
+    if control and not bug:
+        raise click.UsageError("--control is for --break NAME")
+    if seeds:
+        if bug or options.log or options.resume:
+            raise click.UsageError("--seeds does not go with --break, --log or --resume")
+        arguments = given_options(context, but=("seeds", "processes", "as_json", "seed"))
+        return each_seed(["run", *arguments], seeds, processes, COLUMNS, options.as_json)
+    return _run(options, _prepared(context, bug), control) if bug else _run(options, None, False)
+
+
+def _prepared(context: click.Context, name: str) -> Bug:
+    """The seeded bug. Its settings count where the command line has none."""
+    bug = bug_named(name)
+    source = context.get_parameter_source
+    given = {key for key in bug.settings if source(key) is click.core.ParameterSource.COMMANDLINE}
+    return evolve(bug, settings={key: value for key, value in bug.settings.items() if key not in given})
+
+
+def _run(options: Options, bug: Bug | None, control: bool) -> Exit:
+    if bug:
+        options = evolve(options, **bug.settings)
+    library, manifest = opened(options.model, options.device)
+    room = min(s.max_seq for s in manifest.submodels) - (options.count - 1)
+    if room < 1:
+        longest = room + options.count - 1
+        raise click.UsageError(f"--tokens {options.count} leaves no room for a prompt: max_seq is {longest}")
+    try:
+        prompts = read_prompts(options.path, min(room, TOKENS_MAX))[: options.limit]
+    except PromptError as error:
+        raise Failure(Exit.USAGE, str(error).splitlines()) from None
+    simulator = simulator_of(library, options.device)
+    if options.faults and simulator is None:
+        raise Failure(Exit.USAGE, ["--faults is for the simulator, and this CalRT is not one"])
+    latency_us = max(options.latency_decode_us or 0, options.latency_prefill_us or 0)
+    config = config_of(manifest, options.device, options.clients, options.policy, simulator is not None, latency_us)
+    longest_ms = config.admission_ms + config.queue_ms + config.request_ms_max + config.grace_ms
+    order = Order(options.count, options.cancel, options.seed, (options.deadline_ms or longest_ms) / 1000)
+    with ExitStack() as stack:
+        finished = stack.enter_context(Finished.at(options.resume, manifest, prompts, order))
+        seed = f"{options.seed}/{finished.start}" if finished.start else options.seed
+        weather = Weather(simulator, seed, options.faults, options.faults_everywhere, stands_on(options.policy))
+        asked = Asked(
+            prompts, order, options.clients, finished.ends, bug.planned if bug else (), bug.late_s if bug else LATE_S
+        )
+        latencies = {"decode_us": options.latency_decode_us, "prefill_us": options.latency_prefill_us}
+        stack.enter_context(settings(simulator, latencies))
+        stack.enter_context(logged(options.log))
+        stack.enter_context(stoppable())
+        if bug and not control:
+            stack.enter_context(bug.installed())
+        left = len(prompts) - len(finished.ends)
+        on_token = stack.enter_context(_progress(left * order.count)) if not options.as_json else lambda: None
+        report = run(config, simulator, asked, weather, on_token, finished.write)
+    report = at_least(report, options.generations_min)
+    if options.as_json:
+        more = {"break": bug.name, "break_seen": bug.seen(report), "control": control} if bug else {}
+        values = {**asdict(report), "tokens_per_s": report.tokens_per_s, "exit": report.exit.name, **more}
+        click.echo(json.dumps(values, indent=2))
+    else:
+        if bug:
+            _tell_of(bug, control)
+        _tell(report)
+        if bug and not control:
+            click.echo(f"the bug {bug.name} was {'' if bug.seen(report) else 'not '}seen as: {bug.seen_as}")
+    return report.exit
+
+
+def at_least(report: Report, generations: int) -> Report:
+    """With a finding more where there were fewer, which makes it red."""
+    if report.generations >= generations:
+        return report
+    few = f"generations: {report.generations}, and at least {generations} were asked for"
+    return evolve(report, too_few_generations=True, findings=(*report.findings, few))
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Any]:
+    shown = Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn(),
+        console=Console(stderr=True), transient=True,
+    )  # fmt: skip
+    with shown:
+        task = shown.add_task("decoding", total=total)
+        yield lambda: shown.advance(task)
+
+
+def _tell_of(bug: Bug, control: bool) -> None:
+    click.echo(f"{'the settings of the bug' if control else 'with the bug'} {bug.name}: {bug.about}")
+    said = [f"{key} {value}" for key, value in bug.settings.items()]
+    said += [f"{action} at {call} {nth}" for call, action, nth in bug.planned]
+    click.echo(f"settings: {', '.join(said)}")
+
+
+def simulator_of(library: Library, device: int) -> Simulator | None:
+    """None: CalRT is not the simulator."""
+    try:
+        return Simulator.beside(library, device)
+    except NotSimulated:
+        return None
+
+
+@contextmanager
+def logged(path: Path | None) -> Iterator[None]:
+    """The executor's log goes to a file, or nowhere: what it says of failed jobs is counted here."""
+    logger = logging.getLogger("calexec")
+    try:
+        handler = logging.FileHandler(path, "w", encoding="utf-8") if path else logging.NullHandler()
+    except OSError as error:
+        raise Failure(Exit.NOT_WRITTEN, [f"cannot write {path}: {error.strerror}"]) from None
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(threadName)s: %(message)s"))
+    before = logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.propagate = before
+        logger.removeHandler(handler)
+        handler.close()
+
+
+def _tell(report: Report) -> None:
+    console = Console(highlight=False, markup=False)
+    known = "on a device whose accesses are not watched" if report.violations is None else "on a simulated device"
+    console.print(f"{report.model} {known}, {report.clients} clients")
+    rows = list(_rows(report))
+    width = max(len(name) for name, _, _ in rows) + 2
+    for name, value, wrong in rows:
+        console.print(f"{name:<{width}}{value}", style="bold red" if wrong else None, soft_wrap=True)
+    for finding in report.findings:
+        console.print(finding, style="red", soft_wrap=True)
+
+
+def _rows(r: Report) -> Iterator[tuple[str, str, bool]]:
+    def ms(us: int | None) -> str:
+        return "-" if us is None else f"{us / 1000:,.2f}"
+
+    yield "requests", f"{r.prompts:,}", False
+    for end, n in r.requests.items():
+        yield f"  {end}", f"{n:,}", end not in (Ends.COMPLETED, Ends.CANCELLED)
+    yield "jobs", f"{sum(r.jobs.values()):,}", False
+    for what, n in r.jobs.items():
+        yield f"  {what}", f"{n:,}", False
+    yield "tokens", f"{r.tokens:,}, {r.tokens_per_s:,.0f}/s", False
+    yield "first token", f"p50 {ms(r.ttft_p50_us)} ms, p99 {ms(r.ttft_p99_us)} ms", False
+    yield "each further token", f"p50 {ms(r.tpot_p50_us)} ms, p99 {ms(r.tpot_p99_us)} ms", False
+    yield "faults injected", f"{r.faults:,}", False
+    yield "resets", f"{r.resets:,}", False
+    for rule, n in r.drains.items():
+        yield f"  {rule}", f"{n:,}", False
+    last = f"{r.tokens_in_last_generation:,} tokens in the last"
+    yield "generations", f"{r.generations:,}, {last}", r.too_few_generations
+    yield "differences to the oracle", f"{r.differences:,}", r.differences != 0
+    yield "violations", "not known" if r.violations is None else f"{r.violations:,}", bool(r.violations)
+    yield "failures unexplained", f"{r.unexplained:,}", r.unexplained != 0
+    yield "handles unanswered", f"{r.unanswered:,}", r.unanswered != 0
+    yield "handles with two answers", f"{r.changed_answers:,}", r.changed_answers != 0
+    yield "steps", f"{r.steps:,}, {'not ' if r.wrong_steps else ''}as the rulebook allows", r.wrong_steps != 0
+    if r.served_after is not None:
+        yield "served after the faults", "yes" if r.served_after else "no", not r.served_after
+    yield "leases left", f"{r.leases_left:,}", r.leases_left != 0
+    balanced = "not compared" if r.ledger is None else "differs" if r.ledger else "balanced"
+    yield "ledger", balanced, bool(r.ledger)
+    kept = "yes" if r.given_back else "yes; what the device might still write is kept in quarantine"
+    yield "closed", kept if r.closed else "no", not r.closed
+    if r.device_failed:
+        yield "device", "Failed: nothing more can be served by this process", True
+
+
+# -- a row for each seed -----------------------------------------------------------------------------------------------
+def _share(r: Mapping[str, Any]) -> str:
+    wanted = r["prompts"] - r["requests"].get(Ends.CANCELLED, 0)
+    return f"{100 * r['requests'].get(Ends.COMPLETED, 0) / wanted:.0f} %" if wanted else "-"
+
+
+def _count(key: str) -> Column:
+    return Column(key.replace("_", " "), lambda r: "-" if r[key] is None else f"{r[key]:,}")
+
+
+COLUMNS = (
+    Column("completed", _share),
+    Column("cancelled", lambda r: str(r["requests"].get(Ends.CANCELLED, 0))),
+    Column("failed jobs", lambda r: f"{sum(n for what, n in r['jobs'].items() if what != 'OK'):,}"),
+    *map(_count, ("faults", "resets", "generations")),
+    Column("in the last", lambda r: f"{r['tokens_in_last_generation']:,}"),
+    *map(_count, ("differences", "violations", "unexplained", "unanswered")),
+    Column("leases", lambda r: str(r["leases_left"])),
+    Column("ledger", lambda r: "-" if r["ledger"] is None else "differs" if r["ledger"] else "balanced"),
+    Column("steps", lambda r: f"{r['steps']:,}{' WRONG' if r['wrong_steps'] else ''}"),
+    Column("s", lambda r: f"{r['seconds']:.0f}"),
+)

@@ -1,0 +1,101 @@
+"""Many seeds with one command: a process for each, one table, and the worst of their ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import click
+import pytest
+
+from runtime.cli import run
+from runtime.exits import Exit
+from runtime.seeds import SEEDS_MAX, WORST_FIRST, outcome, seeds_of
+
+SMALL = ["run", "--model", "tiny", "--limit", "2", "--tokens", "4"]
+
+
+def parsed(text: str | None) -> tuple[int, ...]:
+    command = click.Command("c")
+    return seeds_of(click.Context(command), click.Option(["--seeds"]), text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"),
+    [(None, ()), ("7", (7,)), ("7,1-3", (7, 1, 2, 3)), ("2,1-3,2", (2, 1, 3)), ("4294967295", (4294967295,))],
+)
+def test_numbers_and_ranges(text: str | None, seeds: tuple[int, ...]) -> None:
+    assert parsed(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["x", "1-", "-1", "3-1", "1,,2", "4294967296", f"0-{SEEDS_MAX}", "1.5"])
+def test_what_is_no_seed(text: str) -> None:
+    with pytest.raises(click.BadParameter, match=r"expected something like 7,1-20|seeds are 0 to"):
+        parsed(text)
+
+
+def test_each_seed_is_a_process_with_a_row(capfd: pytest.CaptureFixture[str]) -> None:
+    args = [*SMALL, "--faults", "0.05", "--seeds", "7,1-2", "--processes", "2", "--json"]
+    assert run(args) is Exit.OK
+    found = json.loads(capfd.readouterr().out)
+    assert found["exit"] == "OK"
+    assert list(found["seeds"]) == ["7", "1", "2"]
+    assert all(r["requests"] == {"completed": 2} and r["exit"] == "OK" for r in found["seeds"].values())
+
+
+def test_one_red_seed_makes_the_command_red(capfd: pytest.CaptureFixture[str]) -> None:
+    """Negative control: nobody reaches so many generations."""
+    args = [*SMALL, "--seeds", "1-2", "--generations-min", "100"]
+    assert run(args) is Exit.UNEXPLAINED
+    out = capfd.readouterr().out
+    lines = [line.split() for line in out.splitlines()]
+    assert [line[:2] for line in lines[1:3]] == [["1", "UNEXPLAINED"], ["2", "UNEXPLAINED"]]
+    assert "seed 2: generations: 1, and at least 100 were asked for" in out
+    assert lines[-1] == ["0", "of", "2", "seeds", "ended", "with", "0"]
+
+
+@pytest.mark.parametrize(
+    ("code", "out", "err", "wanted", "said"),
+    [
+        (0, "{}", "", Exit.OK, "ended with 0 and printed nothing"),
+        (0, '{"a": 1}', "", Exit.OK, ""),
+        (0, "", "", Exit.BUG, "ended with 0 and printed nothing"),
+        (12, '{"a": 1}', "x", Exit.FAILED, ""),
+        (-11, "", "one\ntwo\n", Exit.BUG, "two"),
+        (6, "", "calexec: no such model\n", Exit.USAGE, "calexec: no such model"),
+    ],
+)
+def test_what_the_end_of_a_child_means(code: int, out: str, err: str, wanted: Exit, said: str) -> None:
+    done = outcome(3, code, out, err)
+    assert (done.seed, done.exit, done.said) == (3, wanted, said)
+
+
+def test_the_worst_end_is_never_a_good_one() -> None:
+    assert set(WORST_FIRST) == set(Exit)
+    assert WORST_FIRST[-1] is Exit.OK
+    assert min([Exit.OK, Exit.FAILED, Exit.DIFFERENT], key=WORST_FIRST.index) is Exit.DIFFERENT
+
+
+def test_ctrl_c_ends_the_children_in_order() -> None:
+    """The parent is told; nobody is left."""
+    code = """
+import os, signal, sys, threading
+from runtime import seeds
+from runtime.cli import run
+class Child(seeds.subprocess.Popen):
+    def __init__(self, *a, **k):
+        super().__init__(*a, **k)
+        print(self.pid, flush=True)
+seeds.subprocess.Popen = Child
+threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
+sys.exit(int(run(sys.argv[1:])))
+"""
+    args = ["run", "--model", "tiny", "--latency-decode-us", "500000", "--seeds", "1-3"]
+    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == Exit.INTERRUPTED, done.stderr
+    pids = done.stdout.split()
+    assert len(pids) == 1, "the others were not begun"
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pids[0]), 0)
