@@ -16,6 +16,7 @@ from attrs import define, field, frozen
 from machines.rulebook import Effect
 from runtime.compiled import CompiledRule, Program
 from runtime.engine import Engine, Fired, Waiter
+from runtime.status import now_us
 
 __all__ = ["Actor", "Call", "Calls", "Outcomes", "Report", "Take", "actor", "drive"]
 
@@ -84,11 +85,15 @@ class Outcomes:
 
 @define(eq=False)
 class Progress:
-    """What an actor last did, and when: for health."""
+    """What an actor does, and since when in real time, whatever the engine's clock says: for health.
+
+    about: the element of the call that it is in. due_us: of one that sleeps, when it must be awake again."""
 
     name: str
     doing: str = "starting"
-    since_us: int = 0
+    since_us: int = field(factory=now_us)
+    about: Any = None
+    due_us: float | None = None
     waiter: Waiter = field(factory=Waiter)
 
 
@@ -105,16 +110,16 @@ def drive(engine: Engine, outcomes: Outcomes, calls: Calls, who: Actor, progress
         except StopIteration as end:
             rule: CompiledRule | None = end.value
             return rule
-        progress.since_us = engine.now_us()
+        progress.since_us = now_us()
         match wish:
             case Take(rules, element):
-                progress.doing = "waiting"
+                progress.doing, progress.about = "waiting", None
                 answer = engine.take(rules, element, progress.waiter)
                 if answer is None:
                     progress.waiter.token.acquire()
                     answer = progress.waiter.result
             case Call(effect, element):
-                progress.doing = effect.name
+                progress.doing, progress.about = effect.name, element
                 engine.must_be_outside()
                 answer = calls[effect.name](element)
             case Report(effect, element, observed):

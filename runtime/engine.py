@@ -46,13 +46,14 @@ class Fired:
 class Waiter:
     """One parked actor: it waits for the first of `rules` (about `element`, or about anything).
 
-    result: what was fired on its behalf; None when it was sent away.
+    result: what was fired on its behalf; None when it was sent away. granted_us: when it was last let go, in real time.
     """
 
     rules: tuple[CompiledRule, ...] = ()
     element: Any = None
     result: Fired | None = None
     parked: bool = False
+    granted_us: int = 0
     token: Any = field(factory=threading.Lock)
 
     def __attrs_post_init__(self) -> None:
@@ -150,10 +151,16 @@ class Engine:
         found: dict[Any, None] = getattr(self._s, f"{sort}_elements")
         return found
 
-    def read(self, look: Callable[[Any], Any]) -> Any:
-        """What `look` makes of the shared record, in one moment. For reports only."""
-        with self:
+    def read(self, look: Callable[[Any], Any], within_s: float = -1) -> Any:
+        """What `look` makes of the shared record, in one moment. For reports only. Raises TimeoutError when the monitor
+        is not to be had within so many seconds (-1: however long it takes)."""
+        if not self._mu.acquire(timeout=within_s):
+            raise TimeoutError(f"the monitor has been held for more than {within_s:g} s")
+        try:
+            self._owner = threading.get_ident()
             return look(self._s)
+        finally:
+            self.__exit__()
 
     # -- firing -------------------------------------------------------------------------------------------------------
     def fire(self, rules: Iterable[CompiledRule], element: Any = None, observed: str = "") -> CompiledRule | None:
@@ -233,6 +240,7 @@ class Engine:
             self._waiting[rule][waiter] = None
 
     def _unpark(self, waiter: Waiter) -> None:
+        waiter.granted_us = time.monotonic_ns() // 1000
         waiter.parked = False
         for rule in waiter.rules:
             del self._waiting[rule][waiter]

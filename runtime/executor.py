@@ -13,6 +13,7 @@ replaced when one is abandoned.
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -31,6 +32,7 @@ from runtime.calls import DeviceCalls
 from runtime.compiled import CompiledRule, Program, Rejected
 from runtime.config import Config
 from runtime.engine import Engine, Waiter
+from runtime.health import Health, examine
 from runtime.job import InferenceRequest, InferenceResult, JobContext, JobHandle
 from runtime.journal import Journal
 from runtime.logs import Events
@@ -104,12 +106,13 @@ class DeviceExecutor:
         self._ends_generation = {r.id for r in self.program.rules.values() if ("any", "old") in r.writes}
         journal = Journal(new_generation=self._ends_generation, about={"parameters": self.program.values})
         self.engine = Engine(self.program, timers(config), journal=journal)
-        self.observer = Observer(self.calls, self.engine, self.events, self._known_jobs)
+        self.observer = Observer(self.calls, self.engine, self.events, self._known_jobs, self.health)
         self.metrics = self.observer.metrics
         self.engine.on_step = self._after
         self.engine.on_arm = self._wake_clock
         self.calls.rung = lambda: int(self.engine.read(lambda s: s.rung))
-        self.progress: list[Progress] = []
+        self._alarm = Progress("clock")
+        self.progress: list[Progress] = [self._alarm]
         self._outcomes, self._table = Outcomes(self.program), self.calls.table()
         waits = (SETTLED, ENDED, CLOSED, READY)
         self._settled, self._ended, self._closed, self._is_ready = map(self.program.compiled, waits)
@@ -136,7 +139,23 @@ class DeviceExecutor:
 
     def ready(self) -> bool:
         """Whether jobs are served now."""
-        return not self._dead and bool(self.engine.read(lambda s: self._is_ready.guard(s, None)))
+        return self.health().ready
+
+    def health(self) -> Health:
+        """Whether it serves, and what each actor does. Answers in bounded time, whatever is frozen (F47)."""
+        return examine(
+            self.config, zip(self.progress, self._threads, strict=False), self.calls.generation_id, self._serving,
+            self._dead,
+        )  # fmt: skip
+
+    def _serving(self, within_s: float) -> tuple[bool, bool]:
+        """Whether jobs are served, and whether all is over."""
+
+        def look(s: Any) -> tuple[bool, bool]:
+            return bool(self._is_ready.guard(s, None)), bool(self._ended.guard(s, None))
+
+        found: tuple[bool, bool] = self.engine.read(look, within_s)
+        return found
 
     def enqueue(self, request: InferenceRequest) -> JobHandle:
         """Take a request through admission to the submit queue (§6.2), on the caller's thread.
@@ -426,16 +445,30 @@ class DeviceExecutor:
             self._resolve(context, self._status_of(context, kind, why))
 
     def _wake_clock(self) -> None:
+        """An earlier timer was armed. That it must wake is written down first: for health."""
+        if self._alarm.due_us is not None:
+            self._alarm.due_us = min(self._alarm.due_us, now_us())
         self._clock.set()
 
     def _run_clock(self) -> None:
-        """Fires what is due, and sleeps until the next timer, or until an earlier one is armed."""
-        while not self._closing:
-            while self.engine.expire():
-                pass
-            due_us = self.engine.next_due_us()
-            self._clock.wait(None if due_us is None else max(0, due_us - now_us()) / 1e6)
-            self._clock.clear()
+        try:
+            while not self._closing:
+                self._tick()
+        except Exception as error:
+            self.observer.died(self._alarm.name, self._alarm.doing, error)
+            self._died(self._alarm.name)
+
+    def _tick(self) -> None:
+        """Fire what is due; sleep until the next timer, or until an earlier one is armed."""
+        alarm = self._alarm
+        alarm.doing, alarm.since_us, alarm.due_us = "expiring", now_us(), None
+        while self.engine.expire():
+            alarm.since_us = now_us()
+        due_us = self.engine.next_due_us()
+        left_us = None if due_us is None else max(0, due_us - self.engine.now_us())
+        alarm.doing, alarm.due_us = "sleeping", math.inf if left_us is None else now_us() + left_us
+        self._clock.wait(None if left_us is None else left_us / 1e6)
+        self._clock.clear()
 
     def _await(self, rule: CompiledRule, timeout_s: float | None) -> bool:
         waiter = Waiter()

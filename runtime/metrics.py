@@ -50,26 +50,28 @@ INTERVALS = {
 ENDS = JOB.final | {JobState.Quarantined}  # its memory may never come back
 
 
-def _gauge(about: str) -> int:
-    value: int = field(default=0, metadata={"about": about})
+def _gauge(about: str) -> int | None:
+    value: int | None = field(default=0, metadata={"about": about})
     return value
 
 
 @frozen(kw_only=True)
 class Ledger:
-    """What there is at this moment. Every field is a gauge."""
+    """What there is at this moment. Every field is a gauge; None where that could not be asked."""
 
-    slots_free: int = _gauge("buffer slots in the pool, with the one for golden runs")
-    slots_leased: int = _gauge("buffer slots that a job has")
-    slots_quarantined: int = _gauge("buffer slots that may still be written by the device, of any generation")
-    quarantined_bytes: int = _gauge("host memory of those slots")
-    sequences_free: int = _gauge("sequences that could still get KV")
-    sequences_in_doubt: int = _gauge("sequences of which nobody knows what KV the device holds")
-    jobs: int = _gauge("jobs that were accepted and have not ended")
-    jobs_in_flight: int = _gauge("submit permits taken: jobs on the device")
-    waits: int = _gauge("Wait() calls under way, of any generation")
-    admission_line: int = _gauge("jobs that wait for KV and buffers")
-    generation: int = _gauge("number of the present generation")
+    ready: int | None = _gauge("1 while jobs are served")
+    live: int | None = _gauge("0 when the process must be started anew")
+    slots_free: int | None = _gauge("buffer slots in the pool, with the one for golden runs")
+    slots_leased: int | None = _gauge("buffer slots that a job has")
+    slots_quarantined: int | None = _gauge("buffer slots that may still be written by the device, of any generation")
+    quarantined_bytes: int | None = _gauge("host memory of those slots")
+    sequences_free: int | None = _gauge("sequences that could still get KV")
+    sequences_in_doubt: int | None = _gauge("sequences of which nobody knows what KV the device holds")
+    jobs: int | None = _gauge("jobs that were accepted and have not ended")
+    jobs_in_flight: int | None = _gauge("submit permits taken: jobs on the device")
+    waits: int | None = _gauge("Wait() calls under way, of any generation")
+    admission_line: int | None = _gauge("jobs that wait for KV and buffers")
+    generation: int | None = _gauge("number of the present generation")
 
 
 @frozen
@@ -81,7 +83,8 @@ class _LedgerCollector:
     def collect(self) -> Iterator[Metric]:
         now = self.read()
         for a in fields(Ledger):
-            yield GaugeMetricFamily(f"calexec_{a.name}", a.metadata["about"], value=getattr(now, a.name))
+            if (value := getattr(now, a.name)) is not None:
+                yield GaugeMetricFamily(f"calexec_{a.name}", a.metadata["about"], value=value)
 
 
 @attrs.define
@@ -100,7 +103,7 @@ class _Labels:
 class Metrics:
     """The metrics of one executor. Thread-safe.
 
-    ledger: says what there is; it is called when somebody asks for the metrics, and must not block.
+    ledger: says what there is; it is called when somebody asks for the metrics, and must not block for long.
     """
 
     def __init__(self, ledger: Callable[[], Ledger]) -> None:

@@ -23,6 +23,7 @@ from runtime.buffers import PoolCounts
 from runtime.calls import DeviceCalls
 from runtime.compiled import CompiledRule, IllegalTransition
 from runtime.engine import Engine
+from runtime.health import MONITOR_S, Health
 from runtime.job import JobContext
 from runtime.logs import Events, of_status
 from runtime.metrics import Ledger, Metrics
@@ -38,9 +39,10 @@ class Observer:
     """Of one executor. Thread-safe. jobs: the contexts that it knows."""
 
     def __init__(
-        self, calls: DeviceCalls, engine: Engine, events: Events, jobs: Callable[[], Collection[JobContext]]
-    ) -> None:
-        self.calls, self.engine, self.events, self.jobs = calls, engine, events, jobs
+        self, calls: DeviceCalls, engine: Engine, events: Events, jobs: Callable[[], Collection[JobContext]],
+        health: Callable[[], Health],
+    ) -> None:  # fmt: skip
+        self.calls, self.engine, self.events, self.jobs, self.health = calls, engine, events, jobs, health
         self.metrics = Metrics(self.ledger)
         self.metrics.generation()
         rules = [r.rule for r in engine.program.rules.values()]
@@ -125,8 +127,14 @@ class Observer:
         pool, kv = self.calls.pool, self.calls.kv
         present, every = pool.counts() if pool else NO_SLOTS, [p.counts() for p in self.calls.pools]
         held = kv.abstract() if kv else {"kv_free": 0, "lost_kv": 0}
-        permits, line, waits = self.engine.read(lambda s: (s.permits, s.line, s.waits))
+        health = self.health()
+        try:
+            permits, line, waits = self.engine.read(lambda s: (s.permits, s.line, s.waits), MONITOR_S)
+        except TimeoutError:
+            permits = line = waits = None  # health says why
         return Ledger(
+            ready=health.ready,
+            live=health.live,
             slots_free=present.free,
             slots_leased=present.leased,
             slots_quarantined=sum(counts.quarantined for counts in every),
