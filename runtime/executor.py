@@ -112,7 +112,7 @@ class DeviceExecutor:
         self.engine.on_arm = self._wake_clock
         self.calls.rung = lambda: int(self.engine.read(lambda s: s.rung))
         self._alarm = Progress("clock")
-        self.progress: list[Progress] = [self._alarm]
+        self.progress: list[Progress] = []
         self._outcomes, self._table = Outcomes(self.program), self.calls.table()
         waits = (SETTLED, ENDED, CLOSED, READY)
         self._settled, self._ended, self._closed, self._is_ready = map(self.program.compiled, waits)
@@ -128,7 +128,8 @@ class DeviceExecutor:
         self._closer = threading.Lock()  # one close() at a time
         self.abandoned = False  # it was stopped the hard way
         self._dead = ""  # why nothing is served any more, though the rulebook does not know it
-        self._threads = [self._thread("clock", self._run_clock), *self._cast()]
+        self._threads = [*self._cast(), self._thread(self._alarm.name, self._run_clock)]
+        self.progress.append(self._alarm)
         for thread in self._threads:
             thread.start()
 

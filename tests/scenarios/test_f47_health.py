@@ -59,7 +59,7 @@ def stop() -> Iterator[Stop]:
 
 
 def unwatched(b: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rulebook's watchdogs do not bark: what is found, health has found alone. And it is less patient than it is."""
+    """The rulebook's watchdogs do not bark: what is found, health has found alone, less patient than usual."""
     monkeypatch.setattr(module, "SLACK_MS", SLACK_MS)
     for rule in b.executor.engine._timers:
         if rule.id.startswith(("clock.stuck", "clock.execution")):
