@@ -142,6 +142,11 @@ class DeviceExecutor:
         """Whether jobs are served now."""
         return self.health().ready
 
+    @property
+    def journal(self) -> Journal:
+        """The last steps. `write` makes a file of them."""
+        return self.engine.journal
+
     def health(self) -> Health:
         """Whether it serves, and what each actor does. Answers in bounded time, whatever is frozen (F47)."""
         return examine(

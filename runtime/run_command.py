@@ -21,6 +21,7 @@ from runtime.config import POLICIES
 from runtime.device_run import DEVICE, Rate, opened
 from runtime.exits import Exit, Failure
 from runtime.finished import Finished
+from runtime.logs import LOGGER, JsonLines
 from runtime.prompts import PROMPTS, TOKENS_MAX, PromptError, read_prompts
 from runtime.run import Asked, Report, config_of, run, settings, stands_on
 from runtime.seeds import Column, each_seed, given_options, seeds_of
@@ -231,20 +232,23 @@ def simulator_of(library: Library, device: int) -> Simulator | None:
 
 @contextmanager
 def logged(path: Path | None) -> Iterator[None]:
-    """The executor's log goes to a file, or nowhere: what it says of failed jobs is counted here."""
-    logger = logging.getLogger("calexec")
+    """The executor's log goes to a file, line by line in JSON, or nowhere: what it says of failed jobs is counted here.
+    Which of its lines are written its configuration says."""
+    logger = logging.getLogger(LOGGER)
     try:
         handler = logging.FileHandler(path, "w", encoding="utf-8") if path else logging.NullHandler()
     except OSError as error:
         raise Failure(Exit.NOT_WRITTEN, [f"cannot write {path}: {error.strerror}"]) from None
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(threadName)s: %(message)s"))
-    before = logger.propagate
+    handler.setFormatter(JsonLines())
+    before = logger.propagate, logger.level
     logger.addHandler(handler)
     logger.propagate = False
+    logger.setLevel(logging.DEBUG)
     try:
         yield
     finally:
-        logger.propagate = before
+        logger.propagate, level = before
+        logger.setLevel(level)
         logger.removeHandler(handler)
         handler.close()
 

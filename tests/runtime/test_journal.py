@@ -1,0 +1,214 @@
+"""The journal: what is written can be played back against the rulebook, from the beginning or from what is kept."""
+
+from __future__ import annotations
+
+import functools
+import json
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from executing import READY_S, Bench, executing
+
+from machines.protocol import RULEBOOK
+from machines.protocol.host import CLOSED, ENDED, READY, SETTLED
+from runtime import executor as executor_module
+from runtime.calrt import Library
+from runtime.compiled import Program
+from runtime.journal import Journal
+
+PROMPT, OTHER = list("Grüße".encode()), list(b"another prompt")
+Lines = list[dict[str, Any]]
+
+
+class Playback:
+    """What a reader of the file does who has nothing but the file and the rulebook. Raises AssertionError at the first
+    step that cannot be."""
+
+    def __init__(self, lines: Lines) -> None:
+        header, self.steps = lines[0], lines[1:]
+        self.program = Program(RULEBOOK, header["parameters"])
+        self.rules = self.program.rules | {r.id: self.program.compiled(r) for r in (ENDED, SETTLED, CLOSED, READY)}
+        self.s, self.known = self.program.shared(), {}
+        self.number, self.generation = header["begins"], None
+        if header["state"] is not None:
+            self._set(header["state"])
+        for step in self.steps:
+            self._again(**step)
+
+    def _set(self, state: dict[str, Any]) -> None:
+        sorts = [sort.name for sort in RULEBOOK.sorts]
+        for name, value in state.items():
+            if name not in sorts:
+                setattr(self.s, name, value)
+        for sort in reversed(sorts):  # sequences first: jobs name them
+            for variables in state[sort]:
+                element = self._element(sort, variables.pop("element"))
+                for name, value in variables.items():
+                    setattr(element, name, value)
+
+    def _again(
+        self, number: int, at_us: int, rule: str, element: Any, generation: int, observed: str
+    ) -> None:  # fmt: skip
+        assert number == self.number, f"step {self.number} is missing"
+        self.number += 1
+        compiled = self.rules[rule]
+        if compiled.rule.outcome:
+            assert observed in compiled.rule.outcome[1], f"{rule} does not take {observed!r}"
+        else:
+            assert observed == "", f"{rule} takes no return"
+        about = self._element(compiled.sort, element) if compiled.sort else None
+        assert compiled.fire(self.s, about), f"step {number}: the guard of {rule} does not hold"
+        if rule == "records.forget":
+            del self.s.job_elements[self.known.pop(("job", tuple(element)))]
+
+    def _element(self, sort: str, key: Any) -> Any:
+        name = (sort, tuple(key) if isinstance(key, list) else key)
+        if name not in self.known:
+            element = self.known[name] = self.program.element(sort)
+            element.key = key
+            if sort == "job":
+                element.seq_of = self._element("seq", key[1])
+            getattr(self.s, f"{sort}_elements")[element] = None
+        return self.known[name]
+
+
+def read(path: Path) -> Lines:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def written(b: Bench, folder: Path) -> Lines:
+    b.executor.journal.write(folder / "journal.jsonl")
+    return read(folder / "journal.jsonl")
+
+
+def eventful(b: Bench) -> None:
+    """Successes, a cancel, a fault with a recovery, a removal, a sequence that begins again."""
+    b.tokens(1, PROMPT, 6)
+    b.enqueue(2, OTHER).cancel()
+    b.sim.fault("infer", "ccu_exception")
+    assert not b.run(3, PROMPT).status.ok
+    assert b.executor.wait_ready(READY_S)
+    for seq_id in (1, 3):
+        assert b.executor.seq_rm(seq_id).ok
+    assert b.tokens(1, OTHER, 6) == b.oracle.tokens(OTHER, 6)
+
+
+def shared_variables(b: Bench) -> dict[str, int]:
+    names = [v.name for v in RULEBOOK.variables if v.sort is None and not v.world]
+    return {name: int(value) for name, value in b.executor.engine.read(
+        lambda s: {name: getattr(s, name) for name in names}).items()}  # fmt: skip
+
+
+def test_what_is_written_can_be_played_back(library: Library, tmp_path: Path) -> None:
+    """All steps are the rulebook's, and lead to the state that the executor is in."""
+    with executing(library) as b:
+        eventful(b)
+        b.executor.close()
+        lines = written(b, tmp_path)
+        played = Playback(lines)
+        assert (lines[0]["begins"], lines[0]["state"]) == (0, None)
+        assert {n: int(getattr(played.s, n)) for n in shared_variables(b)} == shared_variables(b)
+        assert [step["rule"] for step in played.steps] == b.rules()
+        assert played.number == b.executor.journal.total > 150
+        at_us = [step["at_us"] for step in played.steps]
+        assert at_us == sorted(at_us)
+        assert [played.steps[i]["generation"] for i in (0, -1)] == [1, b.executor.calls.generation_id] == [1, 2]
+
+
+def test_a_ring_that_was_overwritten_is_played_back_from_a_known_state(
+    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring = 120
+    monkeypatch.setattr(executor_module, "Journal", functools.partial(Journal, ring))
+    with executing(library) as b:
+        for _ in range(4):  # at different places of the ring
+            b.tokens(1, PROMPT, 13)
+            b.executor.seq_rm(1)
+            lines = written(b, tmp_path)
+            assert lines[0]["begins"] > 0
+            assert ring // 3 <= len(lines) - 1 <= ring
+            played = Playback(lines)
+            assert played.number == b.executor.journal.total > ring
+        eventful(b)
+        b.executor.close()
+        played = Playback(written(b, tmp_path))
+        assert {n: int(getattr(played.s, n)) for n in shared_variables(b)} == shared_variables(b)
+
+
+def one(lines: Lines, rule: str) -> int:
+    return next(i for i, line in enumerate(lines) if line.get("rule") == rule)
+
+
+def without(rule: str) -> Callable[[Lines], None]:
+    """A step that was not written down. The numbers do not tell."""
+
+    def forged(lines: Lines) -> None:
+        del lines[one(lines, rule)]
+        for number, line in enumerate(lines[1:]):
+            line["number"] = number
+
+    return forged
+
+
+def changed(which: str, **what: Any) -> Callable[[Lines], None]:
+    return lambda lines: lines[one(lines, which)].update(what)
+
+
+@pytest.mark.parametrize(
+    ("forged", "found"),
+    [
+        (without("submitter.infer.ok"), "guard of"),
+        (without("lifecycle.reset"), "is not possible|guard of"),
+        (changed("submitter.infer.ok", observed="busy"), "does not take 'busy'"),
+        (changed("completion.deliver", element=[2, 1]), "guard of completion.deliver"),
+        (lambda lines: lines.pop(40), "step 39 is missing"),
+        (changed("admission.reserve.ok", rule="completion.deliver", observed=""), "guard of completion.deliver"),
+    ],
+)
+def test_control_a_journal_that_lies_cannot_be_played_back(
+    library: Library, tmp_path: Path, forged: Callable[[Lines], None], found: str
+) -> None:
+    with executing(library) as b:
+        eventful(b)
+        lines = written(b, tmp_path)
+    forged(lines)
+    with pytest.raises((AssertionError, RuntimeError), match=found):
+        Playback(lines)
+
+
+def test_the_file_is_its_owners_and_whole_or_not_there(library: Library, tmp_path: Path) -> None:
+    with executing(library) as b:
+        path = tmp_path / "journal.jsonl"
+        b.executor.journal.write(path)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        before = path.read_bytes()
+        with pytest.raises(OSError, match="No such file"):
+            b.executor.journal.write(tmp_path / "not_there" / "journal.jsonl")
+        path.chmod(0o644)
+        b.run(1, PROMPT)
+        b.executor.journal.write(path)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert path.read_bytes().startswith(before), "it goes on where it was"
+        assert [p.name for p in tmp_path.iterdir()] == ["journal.jsonl"], "nothing is left beside it"
+
+
+def test_an_entry_holds_numbers_alone(library: Library) -> None:
+    """The ring would keep the memory of every job that it names."""
+    with executing(library) as b:
+        b.tokens(1, PROMPT, 3)
+        elements = [e.element for e in b.executor.journal.entries()]
+        assert {type(e) for e in elements} == {type(None), tuple}
+        assert {type(n) for e in elements if e is not None for n in e} == {int}
+
+
+def test_backwards_as_far_as_it_is_kept() -> None:
+    journal = Journal(4, new_generation={"new"})
+    for rule in "a", "b", "new", "c", "d", "new", "e":
+        journal.add(0, rule, None, "")
+    assert [(e.number, e.rule, e.generation) for e in journal.backwards()] == [
+        (6, "e", 3), (5, "new", 3), (4, "d", 2), (3, "c", 2),
+    ]  # fmt: skip
+    assert [e.number for e in journal.entries()] == [3, 4, 5, 6]
