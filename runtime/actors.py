@@ -52,10 +52,16 @@ Calls = Mapping[str, Callable[[Any], str]]
 """Per effect the function that makes the call for an element and says what was observed."""
 
 
-def actor(takes: tuple[CompiledRule, ...], element: Any = None, until: frozenset[str] | None = None) -> Actor:
-    """Serve `takes` until sent away. until: also end, with its last rule, when a chain ends in none of these."""
+def actor(
+    takes: tuple[CompiledRule, ...],
+    element: Any = None,
+    until: frozenset[str] | None = None,
+    fired: Fired | None = None,
+) -> Actor:
+    """Serve `takes` until sent away. until: also end, with its last rule, when a chain ends in none of these. fired:
+    what it took already."""
     while True:
-        fired: Fired | None = yield Take(takes, element)
+        fired = fired or (yield Take(takes, element))
         if fired is None:
             return None
         rule = fired.rule
@@ -64,6 +70,7 @@ def actor(takes: tuple[CompiledRule, ...], element: Any = None, until: frozenset
             rule = yield Report(rule.rule.begins, fired.element, observed)
         if until is not None and rule.id not in until:
             return rule
+        fired = None
 
 
 class Outcomes:

@@ -241,6 +241,8 @@ class DeviceCalls:
         model = verify_loaded(self.manifest, calbin, self.generation_id)
         if failure := failed("configure", self.device.configure(calbin), self.library):
             return failure
+        if self.config.inflight > 1 and (code := self.device.enable_parallel_mode(True)):
+            return failed("enable parallel mode", code, self.library)
         code, manager = self.device.kv()
         if manager is None:
             return failed("create the KvManager", code, self.library)

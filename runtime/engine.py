@@ -179,8 +179,8 @@ class Engine:
         """Fire the first of `rules` that is enabled (about `element`; None: about anything). None: parked in `waiter`,
         whose token comes when it has been fired on its behalf, or when it was sent away."""
         with self:
+            waiter.result = None
             if self._stopped:
-                waiter.result = None
                 waiter.token.release()
                 return None
             fired = self._first(rules, element)

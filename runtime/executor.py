@@ -175,9 +175,32 @@ class DeviceExecutor:
             raise
         self.observer.accepted()
         handle: JobHandle = job.tag.handle
-        who = actor(self._admission, job, until=AGAIN)
-        drive(self.engine, self._outcomes, self._table, who, Progress("client"))
+        who, progress = actor(self._admission, job, until=AGAIN), Progress("client")
+        try:
+            drive(self.engine, self._outcomes, self._table, who, progress)
+        except BaseException:
+            self._left(job, progress)
+            raise
         return handle
+
+    def cancel_request(self, request_id: int) -> int:
+        """Cancel every job of a request that is known now (F12); how many of them had no answer yet."""
+        contexts = [c for c in list(self._jobs.values()) if c.request.request_id == request_id]
+        return sum(context.handle.cancel() for context in contexts)
+
+    def _left(self, job: Any, progress: Progress) -> None:
+        """Its client's thread was interrupted (Ctrl-C), and nobody else would take the job through admission (F11).
+
+        One that waited in the line is cancelled, and goes its way here. What became of a call is not known: then an
+        actor has died."""
+        waiter = progress.waiter
+        parked = self.engine.send_away(waiter)
+        if progress.doing != "waiting" or not (parked or waiter.result):
+            self._died(progress.name)
+            return
+        self._cancel(job.tag)
+        who = actor(self._admission, job, until=AGAIN, fired=waiter.result)
+        drive(self.engine, self._outcomes, self._table, who, Progress("client"))
 
     def seq_rm(self, seq_id: int) -> Status:
         """Remove a sequence (§3): its KV is free when this returns OK."""
@@ -307,8 +330,8 @@ class DeviceExecutor:
                 raise self._refusal(request, StatusKind.RESOURCE_EXHAUSTED, f"{self.config.jobs_max} jobs, jobs_max")
             sequence = self._sequence(request)
             job = self.engine.add("job", context, (job_id, request.seq_id), seq_of=sequence)
+            context.record = job
             self._jobs[job] = context
-        context.record = job
         context.timings.reach("accepted")
         if self._dead:  # who answered all may not have seen this one
             self._remove(job)
