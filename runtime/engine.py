@@ -213,11 +213,13 @@ class Engine:
 
     def _finish(self, steps: list[Fired], granted: list[Waiter]) -> None:
         """Outside the monitor: first what belongs to the steps, then the tokens, so that who wakes finds all done."""
-        if self.on_step is not None:
-            for step in steps:
-                self.on_step(step.rule, step.element)
-        for waiter in granted:
-            waiter.token.release()
+        try:
+            if self.on_step is not None:
+                for step in steps:
+                    self.on_step(step.rule, step.element)
+        finally:  # a bug there must not keep others for ever (F47)
+            for waiter in granted:
+                waiter.token.release()
 
     # -- inside the monitor -------------------------------------------------------------------------------------------
     def _first(self, rules: Iterable[CompiledRule], element: Any) -> Fired | None:

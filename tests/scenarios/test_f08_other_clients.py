@@ -82,7 +82,8 @@ def stopped(b: Bench, stop: Callable[[Line], Any], kind: StatusKind) -> list[str
 
 
 def cancels(line: Line) -> None:
-    assert all(handle.cancel() for handle in line.theirs)
+    for handle in line.theirs:
+        handle.cancel()
 
 
 def is_late(line: Line) -> None:
