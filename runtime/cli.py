@@ -29,6 +29,7 @@ from runtime.manifest import CalTaskKind, ManifestError, refused_names
 from runtime.names import listed, plain, shown
 from runtime.run_command import run_command
 from runtime.strict_json import dumps
+from runtime.supervise import supervise_command
 from runtime.vendor_probe.command import vendor_probe
 
 EPILOG = f"""\b
@@ -122,6 +123,7 @@ group.add_command(doctor_command)
 group.add_command(models_command)
 group.add_command(run_device)
 group.add_command(run_command)
+group.add_command(supervise_command)
 group.add_command(bench)
 group.add_command(vendor_probe)
 

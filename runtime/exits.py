@@ -28,12 +28,17 @@ class Exit(enum.IntEnum):
     MODELS = 7, "the calbin's submodels are not those of the manifest; every finding is named, one per line"
     DEVICE = 8, "the device does not open or does not answer"
     NOT_WRITTEN = 9, "a file or the report could not be written"
-    DIFFERENT = 10, "a token or bit differs from a reference, or the simulator saw a violation"
+    DIFFERENT = 10, "a token, bit, step or answer differs from its reference, or the simulator saw a violation"
     UNDETERMINED = 11, "a vendor fact could not be determined; it counts as the worst case"
     FAILED = 12, "the device Failed: neither policy nor budget allowed another reset; only a new process can go on"
     UNEXPLAINED = 13, "a job hung or failed without a cause, something was not given back, or too few completed"
     ABANDONED = 14, "closing did not end in time: every job was answered, and the device was left as it is"
-    INTERRUPTED = 130, "interrupted (Ctrl-C)"
+    INTERRUPTED = 130, "interrupted (Ctrl-C, SIGTERM)"
+
+
+def exit_of(code: int) -> Exit:
+    """What a process of ours that ended with this code meant; a bug where it is no code of ours, or a signal."""
+    return next((e for e in Exit if e == code), Exit.BUG)
 
 
 class Failure(Exception):

@@ -3,12 +3,14 @@
 Theory. A device that Failed ends its process (§9.1); what was answered before must not be lost. So each prompt is
 written down when it is finished, as one line of JSON, appended by one write and synced before anybody is told. A line
 that a dying process did not finish is the last one, and does not count. The first line says what the file belongs to:
-another model, other prompts or another number of tokens are refused. Every start adds a line too: how often there was
+another model, other prompts or another number of tokens are refused, and so is a second run at the same time. Every
+start adds a line too: how often there was
 one makes the next start's faults others.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -53,9 +55,12 @@ class Finished:
         except OSError as error:
             raise Failure(Exit.NOT_WRITTEN, [f"cannot write {path}: {error.strerror}"]) from None
         try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             finished = Finished(file=file)
             finished._read(path, _belongs_to(manifest, prompts, order), {p.line for p in prompts})
             yield finished
+        except BlockingIOError:
+            raise Failure(Exit.USAGE, [f"{path} is in use by another run; give another file"]) from None
         finally:
             os.close(file)
 
@@ -68,7 +73,10 @@ class Finished:
     # -- the file ------------------------------------------------------------------------------------------------------
     def _read(self, path: Path, belongs_to: dict[str, Any], lines: set[int]) -> None:
         assert self._file is not None
-        content = os.pread(self._file, FILE_BYTES_MAX, 0)
+        size = os.fstat(self._file).st_size
+        if size > FILE_BYTES_MAX:
+            raise Failure(Exit.USAGE, [f"{path} has {size} bytes, and at most {FILE_BYTES_MAX} are read; give another"])
+        content = os.pread(self._file, size, 0)
         whole, newline, torn = content.rpartition(b"\n")
         if torn:  # a process died in the middle of it
             os.ftruncate(self._file, len(whole) + len(newline))

@@ -96,6 +96,7 @@ class Report:
     given_back: bool
     device_failed: bool
     findings: tuple[str, ...]
+    quarantined_bytes: int = 0  # of host memory, by what every generation left
     too_few_generations: bool = False
     abandoned: bool = False  # closing did not end by itself (F49)
 
@@ -372,4 +373,5 @@ def _report(
         device_failed=aftermath.failed,
         findings=findings,
         abandoned=executor.abandoned,
+        quarantined_bytes=sum(pool.counts().quarantined_bytes for pool in executor.calls.pools),
     )

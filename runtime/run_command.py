@@ -295,7 +295,8 @@ def _rows(r: Report) -> Iterator[tuple[str, str, bool]]:
     yield "leases left", f"{r.leases_left:,}", r.leases_left != 0
     balanced = "not compared" if r.ledger is None else "differs" if r.ledger else "balanced"
     yield "ledger", balanced, bool(r.ledger)
-    kept = "yes" if r.given_back else "yes; what the device might still write is kept in quarantine"
+    still = f"what the device might still write is kept in quarantine, {r.quarantined_bytes / (1 << 20):,.0f} MiB"
+    kept = "yes" if r.given_back else f"yes; {still}"
     yield "closed", kept if r.closed else "no", not r.closed
     if r.device_failed:
         yield "device", "Failed: nothing more can be served by this process", True
@@ -321,5 +322,6 @@ COLUMNS = (
     Column("leases", lambda r: str(r["leases_left"])),
     Column("ledger", lambda r: "-" if r["ledger"] is None else "differs" if r["ledger"] else "balanced"),
     Column("steps", lambda r: f"{r['steps']:,}{' WRONG' if r['wrong_steps'] else ''}"),
+    Column("MiB kept", lambda r: f"{r['quarantined_bytes'] / (1 << 20):,.0f}"),
     Column("s", lambda r: f"{r['seconds']:.0f}"),
 )

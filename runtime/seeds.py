@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from runtime.exits import Exit
+from runtime.exits import Exit, exit_of
 from runtime.stopping import stoppable
 
 __all__ = ["Column", "Outcome", "each_seed", "given_options", "seeds_of"]
@@ -82,7 +82,9 @@ class Children:
         with self._mu:
             if self.stopped:
                 return Outcome(seed, Exit.INTERRUPTED, None, "was not begun")
-            child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            child = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
+            )  # of its own group: Ctrl-C at the terminal is for us, who tell it once
             self._running.add(child)
         try:
             out, err = child.communicate(timeout=CHILD_S_MAX)
@@ -109,7 +111,7 @@ def outcome(seed: int, code: int, out: str, err: str) -> Outcome:
         report = json.loads(out)
     except ValueError:
         report = None
-    known = next((e for e in Exit if e == code), Exit.BUG)
+    known = exit_of(code)
     if report is None and known is Exit.OK:
         known = Exit.BUG
     last = (err.strip().splitlines() or [f"ended with {code} and printed nothing"])[-1]
