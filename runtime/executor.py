@@ -173,7 +173,7 @@ class DeviceExecutor:
         except Refused as refused:
             self.observer.refused(refused.status)
             raise
-        self.observer.accepted()
+        self.observer.accepted(job.tag)
         handle: JobHandle = job.tag.handle
         who, progress = actor(self._admission, job, until=AGAIN), Progress("client")
         try:
@@ -417,6 +417,7 @@ class DeviceExecutor:
         if context.handle.done():
             return
         result = InferenceResult(status, context.logits if status.ok else None, evolve(context.timings))
+        self.observer.answers(context, status)
         if context.handle.resolve(result):
             self.observer.answered(status)
 

@@ -17,14 +17,17 @@ def private_directory(path: Path) -> None:
     path.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
 
 
-def write_private(path: Path, content: bytes) -> None:
-    """Replaces the file in one step; its mode is 0600. After an error what was there is still there. Raises OSError."""
+def write_private(path: Path, content: bytes, durable: bool = True) -> None:
+    """Replaces the file in one step; its mode is 0600. After an error what was there is still there. Raises OSError.
+
+    durable: it has reached the disk before its name appears, so that a crash leaves no empty file."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # its mode is 0600
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         os.replace(name, path)
     except BaseException:
         with suppress(OSError):

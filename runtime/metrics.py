@@ -121,6 +121,7 @@ class Metrics:
         self._recoveries = self._counter("recoveries", "resets of the device, by what began the drain", "cause")
         self._generations = self._counter("generations", "generations that were begun")
         self._violations = self._counter("violations", "what must never be: bugs of ours, or of the vendor", "kind")
+        self._not_written = self._counter("not_written", "files that could not be written, or were left out", "kind")
         seconds = Histogram(
             "calexec_job_seconds", "how long jobs took, interval by interval", ["interval"], buckets=BUCKETS_S,
             registry=self.registry,
@@ -177,6 +178,10 @@ class Metrics:
     def violation(self, kind: str) -> None:
         """Something that must never be: an illegal transition, a dropped lease, a write into quarantined memory."""
         self._violations.labels(self._kind(kind)).inc()
+
+    def not_written(self, kind: str) -> None:
+        """A file, of an incident or a dump, was not written; no job is concerned."""
+        self._not_written.labels(kind).inc()
 
     # -- who asks ------------------------------------------------------------------------------------------------------
     def text(self) -> str:

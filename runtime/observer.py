@@ -1,4 +1,4 @@
-"""What is told about an executor while it runs: counters, gauges, log lines.
+"""What is told about an executor while it runs: counters, gauges, log lines, files about incidents, dumps.
 
 Theory. The observer is told of every step after it was made, outside the monitor, and decides nothing: without it the
 executor does the same. What a step means to a reader (a job ended, a recovery began) is read from the rulebook's tables
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection
+from pathlib import Path
 from queue import Empty
 from typing import Any
 
@@ -22,16 +23,20 @@ from machines.protocol.host import leading
 from runtime.buffers import PoolCounts
 from runtime.calls import DeviceCalls
 from runtime.compiled import CompiledRule, IllegalTransition
+from runtime.dump import DumpSink
 from runtime.engine import Engine
 from runtime.health import MONITOR_S, Health
+from runtime.incident import Incident, Incidents, dossier, moment
 from runtime.job import JobContext
 from runtime.logs import Events, of_status
 from runtime.metrics import Ledger, Metrics
+from runtime.recorder import Recorder
 from runtime.status import Status, StatusKind
 
 __all__ = ["Observer"]
 
 NO_SLOTS = PoolCounts(0, 0, 0, 0, 0)
+CLOSE_S = 2.0  # for files that are still to be written
 UNANSWERED = Status(kind=StatusKind.UNAVAILABLE, stage="close")
 
 
@@ -47,16 +52,25 @@ class Observer:
         self.metrics.generation()
         rules = [r.rule for r in engine.program.rules.values()]
         self.ends = leading(rules, "state", JobState.Succeeded, JobState.Failed, JobState.Quarantined)
+        self._fails = leading(rules, "device", DeviceState.Failed)
         self._recovers = leading(rules, "device", DeviceState.Recovering)
         self._drains = leading(rules, "device", DeviceState.Draining)
         self._serves = leading(rules, "device", DeviceState.Ready)
         self._steps = leading(rules, "device", *DeviceState)
         self._mu = threading.Lock()
+        config = calls.config
+        self._recorder = Recorder("calexec recorder", self._not_written)
+        where, dumps = config.incident_directory, config.dump_directory
+        self._incidents = Incidents(Path(where), config.incidents_max) if where else None
+        take = self._recorder.hand_over
+        self._dumps = DumpSink(Path(dumps), config.dump_bytes_max, take) if config.dump else None
         calls.on_violation = self.violation
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
-    def accepted(self) -> None:
+    def accepted(self, context: JobContext) -> None:
         self.metrics.accepted()
+        if self._dumps:
+            self._dumps.input(context)
 
     def refused(self, status: Status) -> None:
         self.metrics.refused(status)
@@ -70,6 +84,11 @@ class Observer:
                 context.ended = True
                 self.metrics.ended(self.ends[rule.id], status, context.timings)
 
+    def answers(self, context: JobContext, status: Status) -> None:
+        """Before the client has it."""
+        if self._dumps:
+            self._dumps.output(context, status)
+
     def answered(self, status: Status) -> None:
         if not status.ok:
             self.events.warning("job failed", str(status), **of_status(status))
@@ -81,8 +100,11 @@ class Observer:
             return
         state, generation = self._steps[rule.id].name, self.calls.generation_id
         self.events.info("lifecycle", f"{state}: {rule.id}", state=state, rule=rule.id, generation=generation)
-        if rule.id in self._recovers:
-            self.metrics.recovery(self._cause(rule.id))
+        if rule.id in self._recovers or rule.id in self._fails:
+            cause = self._cause(rule.id)
+            if rule.id in self._recovers:
+                self.metrics.recovery(cause)
+            self._record(Incident(state, rule.id, cause, generation))
 
     def generation(self, rule: CompiledRule) -> None:
         """A generation began."""
@@ -101,6 +123,22 @@ class Observer:
                 cause = entry.rule
         return cause
 
+    # -- files ---------------------------------------------------------------------------------------------------------
+    def _record(self, incident: Incident) -> None:
+        if self._incidents:
+            incidents, then = self._incidents, moment(self.engine, self.jobs())
+
+            def write() -> None:
+                what = dossier(incident, then, self.calls, self.engine, self.metrics, self.health)
+                path = incidents.write(incident, what)
+                self.events.info("incident", f"written: {path.name}", file=path.name, generation=incident.generation)
+
+            self._recorder.hand_over("incident", write)
+
+    def _not_written(self, kind: str, why: str) -> None:
+        self.metrics.not_written(kind)
+        self.events.error("not written", f"{kind}: {why}", kind=kind)
+
     # -- what must never be --------------------------------------------------------------------------------------------
     def violation(self, kind: str, **fields: Any) -> None:
         self.metrics.violation(kind)
@@ -111,6 +149,7 @@ class Observer:
         if isinstance(error, IllegalTransition):
             self.violation("illegal transition", text=str(error))
         self.events.critical("actor died", f"{actor} died while {doing}", error, actor=actor, doing=doing)
+        self._record(Incident("actor died", "", f"{actor}: {type(error).__name__}", self.calls.generation_id))
 
     def _count_drops(self) -> None:
         while True:
@@ -158,4 +197,6 @@ class Observer:
                     result = context.handle.wait_until(0)
                     self.metrics.abandoned(result.status if result else UNANSWERED, context.timings)
         self._count_drops()
+        if not self._recorder.close(CLOSE_S):
+            self._not_written("files", f"the disk took longer than {CLOSE_S:g} s")
         self.events.close()
