@@ -178,8 +178,8 @@ class DeviceExecutor:
         who, progress = actor(self._admission, job, until=AGAIN), Progress("client")
         try:
             drive(self.engine, self._outcomes, self._table, who, progress)
-        except BaseException:
-            self._left(job, progress)
+        except BaseException as error:
+            self._left(job, progress, error)
             raise
         return handle
 
@@ -188,7 +188,7 @@ class DeviceExecutor:
         contexts = [c for c in list(self._jobs.values()) if c.request.request_id == request_id]
         return sum(context.handle.cancel() for context in contexts)
 
-    def _left(self, job: Any, progress: Progress) -> None:
+    def _left(self, job: Any, progress: Progress, error: BaseException) -> None:
         """Its client's thread was interrupted (Ctrl-C), and nobody else would take the job through admission (F11).
 
         One that waited in the line is cancelled, and goes its way here. What became of a call is not known: then an
@@ -196,6 +196,7 @@ class DeviceExecutor:
         waiter = progress.waiter
         parked = self.engine.send_away(waiter)
         if progress.doing != "waiting" or not (parked or waiter.result):
+            self.observer.died(progress.name, progress.doing, error)
             self._died(progress.name)
             return
         self._cancel(job.tag)
@@ -332,6 +333,7 @@ class DeviceExecutor:
             job = self.engine.add("job", context, (job_id, request.seq_id), seq_of=sequence)
             context.record = job
             self._jobs[job] = context
+        context.generation_id = self.calls.generation_id
         context.timings.reach("accepted")
         if self._dead:  # who answered all may not have seen this one
             self._remove(job)

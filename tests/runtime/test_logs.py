@@ -56,8 +56,13 @@ def ids(status: Status) -> dict[str, Any]:
 
 
 # -- what is written ---------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("code", [17, 18, 14, 13, 99])
-@pytest.mark.parametrize("call", ["infer", "wait"])
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        ("infer", 17), ("wait", 99),
+        *(pytest.param(call, code, marks=pytest.mark.nightly) for call in ("infer", "wait") for code in (13, 14, 18)),
+    ],
+)  # fmt: skip
 def test_a_failed_job_is_one_line_with_everything(library: Library, call: str, code: int) -> None:
     """§6.1: job, request, sequence, generation, CalRT's raw code and its name, and the stage."""
     with logged() as lines, executing(library, recoveries_max=9) as b:
@@ -73,6 +78,13 @@ def test_a_failed_job_is_one_line_with_everything(library: Library, call: str, c
     assert line["message"] == str(status)
     assert line["level"] == "warning"
     assert line["thread"].startswith("calexec ")
+
+
+def test_a_job_that_got_nowhere_names_the_generation_too(library: Library) -> None:
+    with logged() as lines, executing(library) as b:
+        b.run(1, [5], past=3)
+    (line,) = of(lines, "job failed")
+    assert (line["stage"], line["generation"]) == ("admission.refuse", 1)
 
 
 def test_a_failure_without_a_code_has_none(library: Library) -> None:
@@ -109,7 +121,7 @@ def test_a_dead_actor_is_told_with_its_traceback(library: Library) -> None:
     def bug(job: object) -> str:
         raise ZeroDivisionError("a mistake")
 
-    with logged() as lines, executing(library) as b:
+    with logged() as lines, executing(library, close_ms=200) as b:
         b.executor._table["infer"] = bug  # type: ignore[index]
         b.run(1, PROMPT)
     (line,) = of(lines, "actor died")

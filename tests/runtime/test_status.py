@@ -9,6 +9,7 @@ import itertools
 
 import attrs
 import pytest
+from attrs import fields_dict
 
 from machines.errors import CODES, SHIM_CODES, classify, code_named
 from runtime.calrt import Library
@@ -137,3 +138,15 @@ def test_a_milestone_is_reached_once() -> None:
 def test_nothing_is_measured_at_first() -> None:
     assert set(attrs.asdict(JobTimings()).values()) == {None}
     assert set(attrs.asdict(JobTimings())) >= {"h2d_ms", "device_wait_ms", "d2h_ms", "postprocess_ms", "gil_wait_us"}
+
+
+def test_what_a_wait_took_comes_from_its_stamps() -> None:
+    timings = JobTimings(submitted_us=900)
+    timings.waited(1_000_000, 3_500_999, 3_600_999)
+    assert (timings.completed_us, timings.execution_us) == (3500, 2600)
+    assert (timings.device_wait_ms, timings.gil_wait_us) == (pytest.approx(2.500999), 100.0)
+
+
+def test_every_time_says_what_it_is() -> None:
+    metadata = {name: a.metadata for name, a in fields_dict(JobTimings).items()}
+    assert [name for name, m in metadata.items() if not m.get("about") and not m.get("measures")] == []

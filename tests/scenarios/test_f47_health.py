@@ -217,7 +217,14 @@ def test_f47_every_actor_is_hung_above(library: Library) -> None:
         assert {kind(name) for name in names(b)} == set(HANGS) == {part.name for part in CAST} | {"clock"}
 
 
-@pytest.mark.parametrize("name", ["submitter", "unwinder", "completion", "janitor", "clock"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "submitter",
+        "clock",
+        *(pytest.param(n, marks=pytest.mark.nightly) for n in ("unwinder", "completion", "janitor")),
+    ],
+)
 def test_f47_the_rulebook_alone_would_not_see_it(library: Library, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control: what health said before it looked at the actors."""
     hang, bring = HANGS[name]

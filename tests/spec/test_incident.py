@@ -101,7 +101,7 @@ def test_a_failed_device_and_a_dead_actor_leave_one_too(library: Library, tmp_pa
     def bug(job: object) -> str:
         raise ZeroDivisionError
 
-    with executing(library, incident_directory=str(tmp_path / "b")) as b:
+    with executing(library, incident_directory=str(tmp_path / "b"), close_ms=200) as b:
         b.executor._table["infer"] = bug  # type: ignore[index]
         assert not b.run(1, PROMPT).status.ok
         until(lambda: files(tmp_path / "b"))
