@@ -286,8 +286,6 @@ class DeviceCalls:
             logits = self._one_by_one(kv_id, tokens, past)
             if isinstance(logits, Failure):
                 return logits
-            if failure := kv.commit(kv_id, past + len(tokens)):
-                return failure
             digest.update(logits.tobytes())
             past, tokens = past + len(tokens), np.array([logits.argmax()], np.int32)
         return kv.remove(kv_id)
@@ -298,7 +296,7 @@ class DeviceCalls:
         lane = lease.lane(CalTaskKind.Decode if past else CalTaskKind.PrefillIds)
         logits = np.empty(lane.contract.vocabulary, np.float32)
         failure = program(lane, kv_id, tokens, past) or failed("infer", lane.infer(), self.library) or _done(lane)
-        failure = failure or lane.read(len(tokens), logits)
+        failure = failure or lane.read(len(tokens), logits) or self._kv().commit(kv_id, past + len(tokens))
         if failure:
             self._pool().quarantine(lease)
             return failure

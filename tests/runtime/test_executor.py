@@ -35,36 +35,6 @@ def test_clients_share_the_device(library: Library) -> None:
     assert b.sim.violations() == ()
 
 
-def test_the_calls_of_one_job(library: Library) -> None:
-    """§6.2 and §6.5, in their order; nothing is created on the way (S07)."""
-    with executing(library) as b:
-        b.run(1, PROMPT)
-        before = len(b.calls())
-        created = b.sim.truth("buffers_created")
-        b.run(1, [5], past=len(PROMPT))
-        assert b.calls()[before:] == [
-            "can_allocate", "apply",
-            "bind_sequence", "slice_tensor", "slice_tensor", "set_csr", "set_csr",
-            "infer",
-            "wait", "get_status", "tensor_size", "apply", "undo_slice", "undo_slice",
-        ]  # fmt: skip
-        assert b.sim.truth("buffers_created") == created
-
-
-def test_infer_and_wait_have_their_threads(library: Library) -> None:
-    """§5.1-2."""
-    with executing(library) as b:
-        for i in range(5):
-            b.run(i, PROMPT)
-        trace = b.sim.trace()
-        golden = {c.thread for c in trace[: [c.call for c in trace].index("wait") + 1] if c.call == "infer"}
-        submitters = {c.thread for c in trace if c.call == "infer"} - golden
-        waiters = {c.thread for c in trace if c.call == "wait"} - golden
-        assert len(submitters) == 1
-        assert not submitters & waiters
-        assert threading.get_native_id() not in submitters | waiters
-
-
 def test_cancel_before_submit_never_reaches_the_device(library: Library) -> None:
     """FI11."""
     with executing(library, {"prefill_us": 200_000}) as b:
