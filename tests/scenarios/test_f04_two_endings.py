@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from executing import READY_S, Bench, executing
-from moments import books, end, last, pool_of, says, standing, until, waiting
+from moments import books, end, last, pool_of, says, since, standing, until, waiting
 from places import DEADLINE_US, ENDS, PATIENT, Hold, Place, held, lived, pass_time
 
 from machines.answer import ANSWER
@@ -214,7 +214,8 @@ def test_f05_a_completion_that_comes_twice(library: Library) -> None:
         with standing(b):
             handle = b.enqueue(2, OTHER)
             until(lambda: last(b, "infer") != first and (handle.done() or waiting(b)))
-            assert last(b, "infer").handle == first.handle, "the slot that was given back last"
+            second = next(c for c in since(b, first.number + 1) if c.call == "infer")  # golden runs may follow already
+            assert second.handle == first.handle, "the slot that was given back last"
             until(handle.done, move=b.sim.step)
         result = end(handle)
         assert not result.status.ok or says(b, result, OTHER)
