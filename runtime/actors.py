@@ -47,30 +47,21 @@ class Report:
     observed: str
 
 
-Actor = Generator[Take | Call | Report, Any, CompiledRule | None]
+Actor = Generator[Take | Call | Report, Any, None]
 Calls = Mapping[str, Callable[[Any], str]]
 """Per effect the function that makes the call for an element and says what was observed."""
 
 
-def actor(
-    takes: tuple[CompiledRule, ...],
-    element: Any = None,
-    until: frozenset[str] | None = None,
-    fired: Fired | None = None,
-) -> Actor:
-    """Serve `takes` until sent away. until: also end, with its last rule, when a chain ends in none of these. fired:
-    what it took already."""
+def actor(takes: tuple[CompiledRule, ...]) -> Actor:
+    """Serve `takes`, about anything, until sent away."""
     while True:
-        fired = fired or (yield Take(takes, element))
+        fired: Fired | None = yield Take(takes, None)
         if fired is None:
-            return None
+            return
         rule = fired.rule
         while rule.rule.begins is not None:
             observed = yield Call(rule.rule.begins, fired.element)
             rule = yield Report(rule.rule.begins, fired.element, observed)
-        if until is not None and rule.id not in until:
-            return rule
-        fired = None
 
 
 class Outcomes:
@@ -108,15 +99,14 @@ class Unreceived(RuntimeError):
     """No rule took what a call brought back: proved impossible by the checker (receptive)."""
 
 
-def drive(engine: Engine, outcomes: Outcomes, calls: Calls, who: Actor, progress: Progress) -> CompiledRule | None:
-    """Drive an actor on this thread until it ends; its last rule."""
+def drive(engine: Engine, outcomes: Outcomes, calls: Calls, who: Actor, progress: Progress) -> None:
+    """Drive an actor on this thread until it ends."""
     answer: Any = None
     while True:
         try:
             wish = who.send(answer)
-        except StopIteration as end:
-            rule: CompiledRule | None = end.value
-            return rule
+        except StopIteration:
+            return
         progress.since_us = now_us()
         match wish:
             case Take(rules, element):

@@ -1,10 +1,10 @@
 """DeviceExecutor (§5, §6): one device, one rulebook, and the threads that fire its rules.
 
 Theory. What may happen is decided by rules in the engine; what a call does is in `calls`; here is who does what. Each
-actor of the protocol has its threads (`CAST`), and they all run the same generator. A client's own thread takes its
-job through admission (§6.2) and returns with a handle. Then the submitter calls `infer()`, a wait agent takes the job
-to its end, and whoever makes the step that claims the answer resolves the handle. Time is one more thread, which fires
-the clock's rules when their timers are due.
+actor of the protocol has its threads (`CAST`), and they all run the same generator. Admission takes a client's job to
+the submit queue (§6.2); the client waits for that, makes no call itself, and returns with a handle. Then the submitter
+calls `infer()`, a wait agent takes the job to its end, and whoever makes the step that claims the answer resolves the
+handle. Time is one more thread, which fires the clock's rules when their timers are due.
 
 Wait agents: as many as may be stuck in a `Wait()` that never returns, besides those that jobs need; so nobody has to be
 replaced when one is abandoned.
@@ -23,8 +23,9 @@ import numpy as np
 from attrs import evolve, frozen
 
 from machines.answer import AnswerState
+from machines.job import JobState
 from machines.protocol import RULEBOOK
-from machines.protocol.host import CLOSED, ENDED, READY, SETTLED
+from machines.protocol.host import CLOSED, ENDED, READY, SETTLED, leading
 from machines.protocol.variables import JobCall, LifecycleCall
 from machines.rulebook import Rule
 from runtime.actors import Outcomes, Progress, actor, drive
@@ -38,7 +39,7 @@ from runtime.journal import Journal
 from runtime.logs import Events
 from runtime.observer import Observer
 from runtime.prepare import RequestRefused, check
-from runtime.status import Status, StatusKind, now_us
+from runtime.status import Status, StatusKind, not_a_deadline, now_us
 
 __all__ = ["DeviceExecutor", "Refused"]
 
@@ -65,10 +66,10 @@ CAST = (
     Part("submitter", lambda r: r.actor.name == "submitter" and _begins(r, "infer")),
     Part("unwinder", lambda r: r.actor.name == "submitter" and not _begins(r, "infer")),
     Part("completion", lambda r: r.actor.name == "completion", lambda c: c.inflight + c.abandoned_max + 1),
-    Part("janitor", lambda r: r.actor.name == "lifecycle" and bool(r.over)),
+    Part("admission", lambda r: r.actor.name == "admission" and r.begins is not None),
+    Part("janitor", lambda r: r.begins is None and ((r.actor.name == "lifecycle" and bool(r.over)) or _refuses(r))),
     Part("lifecycle", lambda r: r.actor.name == "lifecycle" and not r.over),
 )
-AGAIN = frozenset({"admission.reserve.ok", "admission.reserve.refused.prefill", "admission.reserve.refused.extend"})
 ANSWERS = {
     AnswerState.Ok: StatusKind.OK,
     AnswerState.Cancelled: StatusKind.CANCELLED,
@@ -84,6 +85,11 @@ VERDICTS = {  # of a deadline, by its rule (F37)
 ABANDONED = "abandoned"
 THREAD = "calexec"  # what the names of threads begin with
 LATEST_S = 5.0  # for threads to end and handles to be resolved, once the protocol has ended
+
+
+def _refuses(rule: Rule) -> bool:
+    """A step of admission that needs no call."""
+    return rule.actor.name == "admission" and rule.begins is None
 
 
 def _begins(rule: Rule, effect: str) -> bool:
@@ -116,7 +122,7 @@ class DeviceExecutor:
         self._outcomes, self._table = Outcomes(self.program), self.calls.table()
         waits = (SETTLED, ENDED, CLOSED, READY)
         self._settled, self._ended, self._closed, self._is_ready = map(self.program.compiled, waits)
-        self._admission = self._takes(lambda r: r.actor.name == "admission")
+        self._queues = leading(RULEBOOK.rules, "state", JobState.Queued)
         self._forget = (self.program.rules["records.forget"],)
         self._claims = {r.id for r in self.program.rules.values() if ("own", "answer") in r.writes}
         self._ids = itertools.count(1)
@@ -135,7 +141,9 @@ class DeviceExecutor:
 
     # -- the host's side ---------------------------------------------------------------------------------------------
     def wait_ready(self, timeout_s: float) -> bool:
-        """Whether the device became Ready; False also when it Failed."""
+        """Whether the device became Ready; False also when it Failed. Raises ValueError for what is no time (F39)."""
+        if not 0 <= timeout_s <= threading.TIMEOUT_MAX:
+            raise ValueError(f"timeout_s is {timeout_s}; expected 0 to {threading.TIMEOUT_MAX:.0f} seconds")
         return self._await(self._settled, timeout_s) and self.ready()
 
     def ready(self) -> bool:
@@ -164,9 +172,10 @@ class DeviceExecutor:
         return found
 
     def enqueue(self, request: InferenceRequest) -> JobHandle:
-        """Take a request through admission to the submit queue (§6.2), on the caller's thread.
+        """Take a request through admission to the submit queue (§6.2); returns when it is there, or was answered.
 
-        Raises Refused where the request can never be served, or none are accepted. Everything later is the handle's.
+        The caller makes no call into CalRT, so that none that hangs can keep it beyond its deadline (F36). Raises
+        Refused where the request can never be served, or none are accepted. Everything later is the handle's.
         """
         try:
             job = self._arrive(request)
@@ -175,11 +184,10 @@ class DeviceExecutor:
             raise
         self.observer.accepted(job.tag)
         handle: JobHandle = job.tag.handle
-        who, progress = actor(self._admission, job, until=AGAIN), Progress("client")
         try:
-            drive(self.engine, self._outcomes, self._table, who, progress)
-        except BaseException as error:
-            self._left(job, progress, error)
+            handle.entered.wait()
+        except BaseException:  # its client was interrupted (Ctrl-C) and has no handle (F11)
+            handle.cancel()
             raise
         return handle
 
@@ -187,21 +195,6 @@ class DeviceExecutor:
         """Cancel every job of a request that is known now (F12); how many of them had no answer yet."""
         contexts = [c for c in list(self._jobs.values()) if c.request.request_id == request_id]
         return sum(context.handle.cancel() for context in contexts)
-
-    def _left(self, job: Any, progress: Progress, error: BaseException) -> None:
-        """Its client's thread was interrupted (Ctrl-C), and nobody else would take the job through admission (F11).
-
-        One that waited in the line is cancelled, and goes its way here. What became of a call is not known: then an
-        actor has died."""
-        waiter = progress.waiter
-        parked = self.engine.send_away(waiter)
-        if progress.doing != "waiting" or not (parked or waiter.result):
-            self.observer.died(progress.name, progress.doing, error)
-            self._died(progress.name)
-            return
-        self._cancel(job.tag)
-        who = actor(self._admission, job, until=AGAIN, fired=waiter.result)
-        drive(self.engine, self._outcomes, self._table, who, Progress("client"))
 
     def seq_rm(self, seq_id: int) -> Status:
         """Remove a sequence (§3): its KV is free when this returns OK."""
@@ -321,6 +314,8 @@ class DeviceExecutor:
             contract = check(request, model)
         except RequestRefused as refused:
             raise self._refusal(request, StatusKind.INVALID_ARGUMENT, str(refused)) from None
+        if wrong := not_a_deadline(request.deadline_us):
+            raise self._refusal(request, StatusKind.INVALID_ARGUMENT, wrong)
         if why := self.calls.impossible(request):
             raise self._refusal(request, StatusKind.RESOURCE_EXHAUSTED, why)
         job_id = next(self._ids)
@@ -391,6 +386,8 @@ class DeviceExecutor:
         claims = rule.id in self._claims
         if claims or rule.id in self.observer.ends:
             self._answer(rule, element)
+        if rule.rule.begins is None and (rule.id in self._queues or context.handle.done()):
+            context.handle.entered.set()
         if claims or rule.rule.begins is None:
             self._try_to_forget(element)
 
@@ -475,6 +472,7 @@ class DeviceExecutor:
         """Without a lock: a copy is one step. Who arrives later sees `_dead`, which was set before."""
         for context in list(self._jobs.values()):
             self._resolve(context, self._status_of(context, kind, why))
+            context.handle.entered.set()
 
     def _wake_clock(self) -> None:
         """An earlier timer was armed. That it must wake is written down first: for health."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from runtime.buffers import BufferLease
 from runtime.manifest import CalTaskKind
-from runtime.status import Failure, JobTimings, Status, now_us
+from runtime.status import Failure, JobTimings, Status, not_a_deadline, now_us
 
 __all__ = ["InferenceRequest", "InferenceResult", "JobContext", "JobHandle"]
 
@@ -53,6 +53,7 @@ class JobHandle:
     def __init__(self, job_id: int, cancel: Callable[[], bool]) -> None:
         self.job_id = job_id
         self._cancel = cancel
+        self.entered = threading.Event()  # the executor's: it is in the submit queue, or answered and rolled back
         self._resolved = threading.Event()
         self._result: InferenceResult | None = None
         self._mu = threading.Lock()
@@ -65,10 +66,14 @@ class JobHandle:
         return self._result is not None
 
     def wait_until(self, deadline_us: int | None) -> InferenceResult | None:
-        """The result, or None when it is not there by the deadline (monotonic, us). Returning early cancels nothing."""
+        """The result, or None when it is not there by the deadline (monotonic, us). Returning early cancels nothing.
+
+        Raises ValueError for what is no deadline (F39)."""
+        if wrong := not_a_deadline(deadline_us):
+            raise ValueError(wrong)
         if self._result is None:
             timeout_s = None if deadline_us is None else max(0, deadline_us - now_us()) / 1e6
-            self._resolved.wait(timeout_s)
+            self._resolved.wait(timeout_s if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX))
         return self._result
 
     def resolve(self, result: InferenceResult) -> bool:

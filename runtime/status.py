@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import time
+from operator import index
 from typing import Any
 
 from attrs import define, field, fields_dict, frozen
@@ -18,7 +19,7 @@ from machines.errors import CODES, Code, classify
 from runtime.calrt import Library
 from runtime.names import plain
 
-__all__ = ["Failure", "JobTimings", "Status", "StatusKind", "failed", "now_us"]
+__all__ = ["Failure", "JobTimings", "Status", "StatusKind", "failed", "not_a_deadline", "now_us"]
 
 
 @frozen
@@ -128,10 +129,22 @@ class Status:
         return ": ".join(part for part in (self.kind.name, who, why) if part)
 
 
+DEADLINE_MAX_US = 2**63 - 1
+
+
 # -- when --------------------------------------------------------------------------------------------------------------
 def now_us() -> int:
     """Microseconds on the monotonic clock, which all milestones and deadlines share."""
     return time.monotonic_ns() // 1000
+
+
+def not_a_deadline(value: Any) -> str:
+    """Why this is no deadline, in words; "" if it is one, or None, which is none at all (F39)."""
+    whole = hasattr(value, "__index__") and not isinstance(value, bool)
+    if value is None or (whole and 0 <= index(value) <= DEADLINE_MAX_US):
+        return ""
+    said = plain(repr(value)) if isinstance(value, float | bool | str | int) else type(value).__name__
+    return f"deadline_us is {said}; expected whole microseconds of the monotonic clock, 0 to {DEADLINE_MAX_US}"
 
 
 def _milestone(about: str) -> Any:

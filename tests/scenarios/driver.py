@@ -37,6 +37,10 @@ class Driver:
         """From now on these calls do not return, and have not been made."""
         self._misbehaves |= dict.fromkeys(names, "hold")
 
+    def hold_next(self, name: str) -> None:
+        """The next such call does not return."""
+        self._misbehaves[name] = "hold next"
+
     def spin(self, name: str) -> None:
         """The next such call spins with the lock held."""
         self._misbehaves[name] = "spin"
@@ -44,11 +48,12 @@ class Driver:
     def __call__(self, name: str, *arguments: Any) -> int:
         if name in PURE:
             return Library.call(self.library, name, *arguments)
-        how = self._misbehaves.get(name)
-        if how == "hold":
+        how = self._misbehaves.get(name, "")
+        if how in ("hold next", "spin"):
+            del self._misbehaves[name]
+        if how.startswith("hold"):
             self._stay(name, self.let_go.wait)
         elif how == "spin":
-            del self._misbehaves[name]
             with self._lock:
                 self._stay(name, self._burn)
         if name != "output_wait":

@@ -166,7 +166,12 @@ def two_generations(b: Bench) -> None:
         until(lambda: serves(b))
 
 
+def submit_aside(b: Bench) -> None:
+    threading.Thread(target=submit, args=(b,), daemon=True).start()
+
+
 HANGS = {  # which actor: how it hangs, and what brings it there
+    "admission": (in_call("prepare"), submit_aside),
     "submitter": (in_call("infer"), submit),
     "unwinder": (after_a_step("unwinder"), cancel_queued),
     "completion": (in_call("wait"), submit),
@@ -197,8 +202,9 @@ def test_f47_a_frozen_actor_makes_readiness_fail(library: Library, name: str, mo
         until(lambda: bad(b.executor.health()))
         assert time.monotonic() - began_s < BOUND_S
         h = b.executor.health()
-        assert (h.ready, len(bad(h))) == (False, 1), "and of no other"
-        (frozen,) = (a for a in h.actors if not a.well)
+        late = {"admission"} if name == "clock" else set()  # whom the clock was about to wake
+        (frozen,) = (a for a in h.actors if not a.well and a.name not in late)
+        assert not h.ready
         assert kind(frozen.name) == name
         assert frozen.limit_ms is not None
         assert frozen.idle_ms > frozen.limit_ms

@@ -13,7 +13,7 @@ import pytest
 from attrs import frozen
 from driver import Driver, driving
 from executing import READY_S, Bench, executing
-from moments import end, says, standing, until, waiting
+from moments import books, end, says, standing, until, waiting
 
 from runtime.calrt import Library
 from runtime.executor import DeviceExecutor, Refused
@@ -165,7 +165,7 @@ def one_of_each(b: Bench, d: Driver) -> tuple[list[JobHandle], list[JobHandle]]:
     handles = [b.enqueue(1, PROMPT), b.enqueue(2, OTHER)]
     late: list[JobHandle] = []
     threading.Thread(target=lambda: late.append(b.enqueue(3, OTHER)), daemon=True).start()
-    until(lambda: len(b.executor._jobs) == 3 and "output_wait" in d.held)
+    until(lambda: books(b)["work"] == 3 and not books(b)["calls"] and "output_wait" in d.held)
     return handles, late
 
 
