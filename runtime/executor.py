@@ -295,7 +295,7 @@ class DeviceExecutor:
         self._dead, self.abandoned = self._dead or ABANDONED, True
         self._answer_all(StatusKind.UNAVAILABLE, ABANDONED)
         self.engine.stop()
-        self.events.error("abandoned", f"{ABANDONED}: every job is answered, and nobody is waited for")
+        self.observer.abandoned()
 
     def __enter__(self) -> DeviceExecutor:
         return self
@@ -349,8 +349,8 @@ class DeviceExecutor:
         return self._sequences[request.seq_id]
 
     def _known_jobs(self) -> list[JobContext]:
-        with self._mu:
-            return list(self._jobs.values())
+        """Without a lock: a copy is one step."""
+        return list(self._jobs.values())
 
     def _refuse_if_dead(self, request: InferenceRequest) -> None:
         if self._dead:

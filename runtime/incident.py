@@ -43,7 +43,8 @@ ORPHANED_S = 3600  # a file that was begun so long ago, and never became one
 
 @attrs.frozen
 class Incident:
-    """what: the device's state that was entered, or "actor died". rule: the step; "" without one. cause: what began it.
+    """what: the device's state that was entered, "actor died", or "abandoned". rule: the step, cause: what began it; ""
+    where there is none.
 
     at: UTC, as in the file's name."""
 

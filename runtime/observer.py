@@ -151,6 +151,11 @@ class Observer:
         self.events.critical("actor died", f"{actor} died while {doing}", error, actor=actor, doing=doing)
         self._record(Incident("actor died", "", f"{actor}: {type(error).__name__}", self.calls.generation_id))
 
+    def abandoned(self) -> None:
+        """The executor was stopped the hard way."""
+        self.events.error("abandoned", "every job is answered, and nobody is waited for")
+        self._record(Incident("abandoned", "", "", self.calls.generation_id))
+
     def _count_drops(self) -> None:
         while True:
             try:

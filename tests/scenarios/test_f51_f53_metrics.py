@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -368,14 +369,17 @@ def test_a_dropped_lease_is_a_violation(library: Library) -> None:
         assert said(b)["slots_quarantined"][()] == 1
 
 
-def test_an_illegal_transition_is_a_violation(library: Library) -> None:
+@pytest.mark.parametrize("effect", ["infer", "prepare"])
+def test_an_illegal_transition_is_a_violation(library: Library, effect: str) -> None:
+    """In an actor, and in a client's own thread."""
     with executing(library, close_ms=200) as b:
 
         def bug(job: object) -> str:
             raise IllegalTransition("rule made.up: job is Queued, where commit is not possible")
 
-        b.executor._table["infer"] = bug  # type: ignore[index]
-        assert not b.run(1, PROMPT).status.ok
+        b.executor._table[effect] = bug  # type: ignore[index]
+        with suppress(IllegalTransition):
+            assert not b.run(1, PROMPT).status.ok
         assert said(b)["violations_total"] == {("illegal transition",): 1}
 
 

@@ -119,6 +119,19 @@ def test_without_a_directory_there_is_none(library: Library, tmp_path: Path, mon
     assert list(tmp_path.rglob("*")) == []
 
 
+def test_a_hard_stop_leaves_one(library: Library, tmp_path: Path) -> None:
+    """A call does not return, and closing does not wait for it."""
+    with executing(library, incident_directory=str(tmp_path), execution_ms=60_000) as b, standing(b):
+        handle = b.enqueue(1, PROMPT)
+        until(lambda: waiting(b))
+        b.executor.abandon()
+        until(lambda: files(tmp_path))
+        found = content(files(tmp_path)[0])
+        assert found["what"] == "abandoned"
+        assert [j["job"] for j in found["jobs"]] == [handle.job_id]
+        assert [a["doing"] for a in found["health"]["actors"] if a["job"] == handle.job_id] == ["wait"]
+
+
 # -- never too many ----------------------------------------------------------------------------------------------------
 def test_the_oldest_go_first(library: Library, tmp_path: Path) -> None:
     strangers = [tmp_path / "notes.txt", tmp_path / "incident.json"]
