@@ -112,12 +112,18 @@ class DeviceCalls:
         if context.request.past_len == 0:  # a sequence that begins has an id that was never used
             self._kv_ids[seq_id] = next(self._next_kv_id)
         context.kv_id = self._kv_ids[seq_id]
+        if mismatch := self._kv().mismatch(context.kv_id, context.request.past_len):
+            context.fails(Failure("past_len", 0, mismatch))
+            return "ok"  # `prepare` refuses it, and CalRT is not called: Apply would change what is committed
         granted, failure = self._kv().reserve(context.kv_id, context.target_len)
         context.fails(failure)
+        context.reserved = granted
         return "ok" if granted else "refused"
 
     def unreserve(self, job: Any) -> str:
         context: JobContext = job.tag
+        if not context.reserved:
+            return "ok"
         failure = self._kv().unreserve(context.kv_id, context.request.past_len)
         return "failed" if context.fails(failure) else "ok"
 
@@ -234,7 +240,9 @@ class DeviceCalls:
     def _configure(self) -> Failure | None:
         self._release_ended()
         if self.calbin is not None:  # a device that was drained and not reset is configured still
-            self.device.reset_configuration()
+            code = self.device.reset_configuration()
+            if failure := failed("reset the configuration", code, self.library):
+                return failure
         code, calbin = self.library.calbin(self.manifest.calbin_path)
         if calbin is None:
             return failed("load the calbin", code, self.library)

@@ -28,6 +28,7 @@ from runtime.exits import Exit, Failure
 from runtime.manifest import CalTaskKind, ManifestError, refused_names
 from runtime.names import listed, plain, shown
 from runtime.run_command import run_command
+from runtime.storm_command import storm_command
 from runtime.strict_json import dumps
 from runtime.supervise import supervise_command
 from runtime.vendor_probe.command import vendor_probe
@@ -123,6 +124,7 @@ group.add_command(doctor_command)
 group.add_command(models_command)
 group.add_command(run_device)
 group.add_command(run_command)
+group.add_command(storm_command)
 group.add_command(supervise_command)
 group.add_command(bench)
 group.add_command(vendor_probe)

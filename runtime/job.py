@@ -89,7 +89,8 @@ class JobHandle:
 @define(eq=False)
 class JobContext:
     """A job's payload (§4.2). record: its element in the engine; kv_id: CalRT's KvSeqId of its sequence in this
-    generation; failure: the first one; ended: it was counted."""
+    generation; failure: the first one; ended: it was counted; reserved: Apply granted its
+    target length."""
 
     job_id: int
     request: InferenceRequest
@@ -101,6 +102,7 @@ class JobContext:
     lease: BufferLease | None = None
     failure: Failure | None = None
     ended: bool = False
+    reserved: bool = False
     timings: JobTimings = field(factory=JobTimings)
 
     @property

@@ -219,7 +219,8 @@ def close(executor: DeviceExecutor) -> tuple[bool, bool]:
 @frozen
 class Asked:
     """What is to be run. done: prompts that are finished already, by their lines: how they ended, and their tokens.
-    planned: faults where the weather is calm, as (call, action, nth), once the device serves."""
+    planned: faults where the weather is calm, as (call, action, nth), once the device serves. before: what is done with
+    the executor and the clients before they begin."""
 
     prompts: tuple[Prompt, ...]
     order: Order
@@ -227,6 +228,7 @@ class Asked:
     done: Mapping[int, tuple[str, list[int]]] = field(factory=dict)
     planned: tuple[tuple[str, str, int], ...] = ()
     late_s: float = LATE_S
+    before: Callable[[DeviceExecutor, Clients], None] = lambda executor, clients: None
 
 
 def start(config: Config) -> DeviceExecutor:
@@ -263,6 +265,7 @@ def run(
         if asked.planned:
             weather.plan(asked.planned)
         began_us = executor.engine.now_us()
+        asked.before(executor, at_work)
         at_work.serve(asked.clients)
         seconds = (executor.engine.now_us() - began_us) / 1e6
         weather.end()
@@ -302,7 +305,7 @@ class Aftermath:
     served: bool | None = None
     ledger: tuple[str, ...] | None = None
     leased: int = 0
-    tokens: int = 0  # of the prompt that was served
+    after: Tally | None = None  # of that prompt
 
 
 def _aftermath(
@@ -317,7 +320,7 @@ def _aftermath(
         return Aftermath(True)
     leased = executor.calls.pool.counts().leased if executor.calls.pool else 0
     served = None if after is None else after.requests == {Ends.COMPLETED: 1} and not after.findings
-    return Aftermath(False, served, ledger, leased, after.tokens if after else 0)
+    return Aftermath(False, served, ledger, leased, after)
 
 
 def _findings(
@@ -327,8 +330,9 @@ def _findings(
     found = [*tally.findings, *(f"ledger: {text}" for text in aftermath.ledger or ())]
     found += [f"violation: {v.kind}: {v.text}" for v in violations[:KEPT]]
     found += [f"against the rulebook: {text}" for text in wrong_steps[:KEPT]]
-    if aftermath.served is False:
-        found.append("after the faults: a prompt was not served, or not rightly")
+    if aftermath.after and not aftermath.served:
+        (end,) = aftermath.after.requests
+        found += [f"after the faults a prompt was {end}", *(f"then: {text}" for text in aftermath.after.findings)]
     if not closed:
         found.append(f"close: it has not ended after {CLOSE_S:g} s, or jobs are under way")
     return tuple(found)
@@ -357,7 +361,7 @@ def _report(
         resets=weather.resets,
         drains=dict(weather.causes.most_common()),
         generations=last,
-        tokens_in_last_generation=tally.good_by_generation[last] + aftermath.tokens,
+        tokens_in_last_generation=tally.good_by_generation[last] + (aftermath.after.tokens if aftermath.after else 0),
         differences=tally.differences,
         violations=violations,
         unexplained=tally.unexplained,

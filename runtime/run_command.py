@@ -29,7 +29,7 @@ from runtime.simulator import NotSimulated, Simulator
 from runtime.stopping import stoppable
 from runtime.weather import Weather
 
-__all__ = ["run_command"]
+__all__ = ["SEED", "count_of", "logged", "run_command", "simulator_of", "tell"]
 
 LATENCY = click.IntRange(0, 1_000_000)
 LONGEST_MS = 3_600_000
@@ -190,7 +190,7 @@ def _run(options: Options, bug: Bug | None, control: bool) -> Exit:
     else:
         if bug:
             _tell_of(bug, control)
-        _tell(report)
+        tell(report)
         if bug and not control:
             click.echo(f"the bug {bug.name} was {'' if bug.seen(report) else 'not '}seen as: {bug.seen_as}")
     return report.exit
@@ -253,7 +253,7 @@ def logged(path: Path | None) -> Iterator[None]:
         handler.close()
 
 
-def _tell(report: Report) -> None:
+def tell(report: Report) -> None:
     console = Console(highlight=False, markup=False)
     known = "on a device whose accesses are not watched" if report.violations is None else "on a simulated device"
     console.print(f"{report.model} {known}, {report.clients} clients")
@@ -308,7 +308,7 @@ def _share(r: Mapping[str, Any]) -> str:
     return f"{100 * r['requests'].get(Ends.COMPLETED, 0) / wanted:.0f} %" if wanted else "-"
 
 
-def _count(key: str) -> Column:
+def count_of(key: str) -> Column:
     return Column(key.replace("_", " "), lambda r: "-" if r[key] is None else f"{r[key]:,}")
 
 
@@ -316,9 +316,9 @@ COLUMNS = (
     Column("completed", _share),
     Column("cancelled", lambda r: str(r["requests"].get(Ends.CANCELLED, 0))),
     Column("failed jobs", lambda r: f"{sum(n for what, n in r['jobs'].items() if what != 'OK'):,}"),
-    *map(_count, ("faults", "resets", "generations")),
+    *map(count_of, ("faults", "resets", "generations")),
     Column("in the last", lambda r: f"{r['tokens_in_last_generation']:,}"),
-    *map(_count, ("differences", "violations", "unexplained", "unanswered")),
+    *map(count_of, ("differences", "violations", "unexplained", "unanswered")),
     Column("leases", lambda r: str(r["leases_left"])),
     Column("ledger", lambda r: "-" if r["ledger"] is None else "differs" if r["ledger"] else "balanced"),
     Column("steps", lambda r: f"{r['steps']:,}{' WRONG' if r['wrong_steps'] else ''}"),

@@ -40,7 +40,7 @@ PLANNED = 64  # faults of each call that are planned ahead; nearly every generat
 RECOVERS = frozenset({"recover", "retry"})  # events of the device's table that lead to a reset
 NEEDS_A_PERSON = ("compatibility", "artifact")
 SURVIVABLE = tuple(c.number for c in CODES if c.number and observed("infer", c.number) not in NEEDS_A_PERSON)
-BREAKS_A_FACT = {"write_after_reset": "reset_stops_dma"}
+BREAKS_A_FACT = {"write_after_reset": "reset_stops_dma", "ignore": "reset_is_honest"}
 AS_THE_FACT_SAYS = -1
 ARGUMENT_MAX = {"throw": 3, "nan": 1024, "inf": 1024, "short_tensor": 1024, "late": 10_000}
 
@@ -50,22 +50,22 @@ class Plan:
     """Faults that were planned at once. read: number of the first call that has not been counted yet."""
 
     read: int
-    faults: dict[tuple[str, int], Fault] = field(factory=dict)
-    _calls: Counter[str] = field(factory=Counter, init=False)
+    faults: dict[tuple[str, int], list[Fault]] = field(factory=dict)  # by call and its number from then on, from 1
+    calls: Counter[str] = field(factory=Counter, init=False)
 
     def came(self, calls: tuple[Call, ...]) -> Iterator[Fault]:
         """Those that were injected at these calls, the next ones of the device's record."""
         for call in calls:
             self.read = call.number + 1
-            self._calls[call.call] += 1
-            if fault := self.faults.get((call.call, self._calls[call.call])):
-                yield fault
+            self.calls[call.call] += 1
+            yield from self.faults.get((call.call, self.calls[call.call]), ())
 
 
 @define(eq=False)
 class Weather:
     """simulator: None where the device is none; then nothing is injected.
 
+    lull: in this share of the generations faults that were added one by one are forgotten when the device leaves Ready.
     causes: which rules began drains that led to a reset. resets: how often the device began to recover. failed_by: the
     rules by which the device began to drain for the last time, and Failed; empty while it has not.
     """
@@ -75,6 +75,7 @@ class Weather:
     rate: float = 0.0
     everywhere: bool = False
     facts: frozenset[str] = frozenset()  # that must not be broken
+    lull: float = 0.0
     causes: Counter[str] = field(factory=Counter, init=False)
     resets: int = field(default=0, init=False)
     failed_by: tuple[str, ...] = field(default=(), init=False)
@@ -90,13 +91,7 @@ class Weather:
     _mu: Any = field(factory=threading.Lock, init=False)
 
     def __attrs_post_init__(self) -> None:
-        for call in CALLS if self.simulator else ():
-            assert self.simulator is not None
-            self._possible[call] = [
-                a.name
-                for a in self.simulator.actions()
-                if (call in a.calls or "*" in a.calls) and BREAKS_A_FACT.get(a.name) not in self.facts
-            ]
+        self._possible = {call: self.possible(call) for call in CALLS}
 
     def before_start(self) -> None:
         """Faults that may befall the start."""
@@ -106,13 +101,30 @@ class Weather:
 
     def plan(self, faults: Iterable[tuple[str, str, int]]) -> None:
         """Besides, in a calm (rate 0): at the nth coming call, from 1, this happens; as (call, action, nth)."""
+        for call, action, nth in faults:
+            self.add(Fault(call, action), nth)
+
+    def add(self, fault: Fault, nth: int, b: int = 0) -> None:
+        """One fault more, at the nth coming call, from 1. b: as the simulator's. Only in a calm."""
         if not self.simulator or self.rate:
             return
         with self._mu:
-            self._plan = Plan(self.simulator.calls_total())
-            for call, action, nth in faults:
-                self.simulator.fault(call, action, nth=nth)
-                self._plan.faults[call, nth] = Fault(call, action)
+            self._plan = self._plan or Plan(self.simulator.calls_total())
+            self._note()
+            at = self._plan.calls[fault.call] + nth
+            self.simulator.fault(fault.call, fault.action, fault.a, b, nth)
+            meanwhile = sum(call.call == fault.call for call in self.simulator.trace(self._plan.read))
+            for number in range(at, at + meanwhile + 1):
+                self._plan.faults.setdefault((fault.call, number), []).append(fault)
+
+    def possible(self, call: str) -> list[str]:
+        """Actions that may be planned for this call, but for those that break a fact."""
+        actions = self.simulator.actions() if self.simulator else ()
+        return [
+            a.name
+            for a in actions
+            if (call in a.calls or "*" in a.calls) and BREAKS_A_FACT.get(a.name) not in self.facts
+        ]
 
     def follow(self, executor: DeviceExecutor) -> None:
         """From now on see every step of the executor that changes its device's state."""
@@ -182,6 +194,7 @@ class Weather:
                 self._blow()
             elif not self.everywhere:
                 self._calm()
+                self._forget_some()
             self._blowing = ready
 
     def _blow(self) -> None:
@@ -207,7 +220,15 @@ class Weather:
         elif call in ("infer", "wait"):  # the others answer yes or no
             a, b = draw.choice(SURVIVABLE), AS_THE_FACT_SAYS
         self.simulator.fault(call, action, a, b, nth)
-        self._plan.faults[call, nth] = Fault(call, action, a)
+        self._plan.faults[call, nth] = [Fault(call, action, a)]
+
+    def _forget_some(self) -> None:
+        assert self._executor is not None
+        draw = random.Random(f"{self.seed}/lull/{self._executor.calls.generation_id}")
+        if self.simulator and self._plan and draw.random() < self.lull:
+            self.simulator.faults_clear()
+            self._note()
+            self._plan.faults.clear()
 
     def _calm(self) -> None:
         if self.simulator and self.rate:

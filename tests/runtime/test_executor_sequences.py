@@ -78,3 +78,22 @@ def test_a_removal_before_a_job_began_its_sequence(library: Library) -> None:
         assert b.run(1, b.oracle.tokens(PROMPT, 1), past=len(PROMPT)).status.ok
         assert b.executor.seq_rm(1).ok
         assert left(b) == (0, SMALL["sequences_max"], 0)
+
+
+def test_a_job_with_a_wrong_length_leaves_the_sequence_as_it_is(library: Library) -> None:
+    """It is refused before any call: an Apply of its length, or going back to it, would change what is committed."""
+    with executing(library) as b:
+        said = b.oracle.tokens(PROMPT, 3)
+        assert b.run(1, PROMPT).status.ok
+        for past in (len(PROMPT) - 1, len(PROMPT) + 1):
+            calls = len(b.calls())
+            status = b.run(1, [7], past=past).status
+            assert not status.ok
+            assert status.stage == "past_len"
+            assert b.calls()[calls:] == [], "CalRT was not called"
+        result = b.run(1, said[:2], past=len(PROMPT))
+        assert result.status.ok, str(result.status)
+        assert result.logits is not None
+        assert int(result.logits.argmax()) == said[2]
+        assert b.executor.calls.generation_id == 1
+    assert b.sim.violations() == ()
