@@ -10,7 +10,7 @@ NATIVE := $(VENV)/native
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help check-states run-device run vendor-probe bench test nightly diagrams mutants bench-checker lint native
+.PHONY: help check-states run-device run storm vendor-probe bench test nightly diagrams mutants bench-checker lint native
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
@@ -23,6 +23,9 @@ run-device: $(NATIVE)  ## decode prompts on the simulated device, against oracle
 
 run: $(NATIVE)  ## decode prompts for many clients through the executor (ARGS="--faults 0.05 --cancel 0.1 --seed 7")
 	$(BIN)/calexec run $(ARGS)
+
+storm: $(NATIVE)  ## a thousand random events for each of a hundred seeds (ARGS="--seeds 1-10 --processes 2")
+	$(BIN)/calexec storm $(ARGS)
 
 vendor-probe: $(NATIVE)  ## ask the device about every vendor fact (ARGS="-s reset_clears_kv=0")
 	$(BIN)/calexec vendor-probe $(ARGS)

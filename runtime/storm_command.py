@@ -79,7 +79,8 @@ def storm_command(
         if not as_json:
             storm.on_event = stack.enter_context(_progress(events))
         report = run(config, simulator, asked, weather)
-    report, ended = judged(report, storm, weather)
+    ended = ended_rightly(weather.failed_by, storm.fatal, weather.since(0)) if report.device_failed else ""
+    report = judged(report, ended)
     if as_json:
         more = {"events": dict(storm.events), "ended_by": ended, "exit": report.exit.name}
         click.echo(json.dumps({**asdict(report), **more}, indent=2))
@@ -90,15 +91,14 @@ def storm_command(
     return report.exit
 
 
-def judged(report: Report, storm: Storm, weather: Weather) -> tuple[Report, str]:
-    """A device that Failed must name the fault that ended it, or the end is not explained. With that fault."""
+def judged(report: Report, ended: str) -> Report:
+    """A device that Failed must name the fault that ended it (`ended`), or its end is not explained."""
     if not report.device_failed:
-        return report, ""
-    ended = ended_rightly(weather.failed_by, storm.fatal, weather.since(0))
+        return report
     if ended:
-        return evolve(report, findings=(*report.findings, f"ended by {ended}")), ended
-    text = "the device Failed, and no injected fault explains it"
-    return evolve(report, unexplained=report.unexplained + 1, findings=(*report.findings, text)), ""
+        return evolve(report, findings=(*report.findings, f"ended by {ended}"))
+    text = "unexplained: the device Failed, and no injected fault leads there"
+    return evolve(report, unexplained=report.unexplained + 1, findings=(*report.findings, text))
 
 
 @contextmanager

@@ -84,7 +84,7 @@ def test_what_was_finished_is_compared_again(path: Path, capfd: pytest.CaptureFi
     assert found["tokens"] == 0, "nothing was left to do"
 
 
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("sent", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)])
 def test_who_stops_the_parent_stops_the_child_in_order(path: Path, sent: signal.Signals) -> None:
     slow = ["--latency-decode-us", "20000", "--latency-prefill-us", "20000", "--resume", str(path)]
     command = [sys.executable, "-m", "runtime", "supervise", "--", *RUN, *slow]
@@ -104,6 +104,7 @@ def test_who_stops_the_parent_stops_the_child_in_order(path: Path, sent: signal.
     assert done.items() <= oracle().items()
 
 
+@pytest.mark.nightly
 def test_a_child_that_was_killed_is_started_again(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "done.jsonl"
     slow = ["--latency-decode-us", "20000", "--latency-prefill-us", "20000", "--resume", str(path)]
