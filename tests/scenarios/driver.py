@@ -25,11 +25,13 @@ BURN_ROUNDS = 20_000  # of a hash: some 10 ms
 
 @define(eq=False)
 class Driver:
-    """held: calls that are in a `hold` or a `spin` now, by name."""
+    """held: calls that are in a `hold` or a `spin` now, by name. made: every call so far."""
 
     library: Library
     let_go: threading.Event = field(factory=threading.Event)
     held: list[str] = field(factory=list)
+    made: list[str] = field(factory=list)
+    _by: dict[str, str] = field(factory=dict)
     _misbehaves: dict[str, str] = field(factory=dict)
     _lock: Any = field(factory=threading.Lock)
 
@@ -37,8 +39,9 @@ class Driver:
         """From now on these calls do not return, and have not been made."""
         self._misbehaves |= dict.fromkeys(names, "hold")
 
-    def hold_next(self, name: str) -> None:
-        """The next such call does not return."""
+    def hold_next(self, name: str, by: str = "") -> None:
+        """The next such call does not return. by: the name of the thread that makes it; "": any."""
+        self._by[name] = by
         self._misbehaves[name] = "hold next"
 
     def spin(self, name: str) -> None:
@@ -48,7 +51,10 @@ class Driver:
     def __call__(self, name: str, *arguments: Any) -> int:
         if name in PURE:
             return Library.call(self.library, name, *arguments)
+        self.made.append(name)
         how = self._misbehaves.get(name, "")
+        if how == "hold next" and self._by[name] not in ("", threading.current_thread().name):
+            how = ""
         if how in ("hold next", "spin"):
             del self._misbehaves[name]
         if how.startswith("hold"):
