@@ -19,7 +19,7 @@ from runtime.oracle import Oracle
 from runtime.prepare import program
 from runtime.simulator import Simulator
 
-NUMBER = 31  # of the device
+NUMBER = 10  # of the device
 IDS, EMBEDS, DECODE = CalTaskKind.PrefillIds, CalTaskKind.PrefillEmbeds, CalTaskKind.Decode
 
 

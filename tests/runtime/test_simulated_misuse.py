@@ -10,7 +10,7 @@ import pytest
 from runtime.calrt import Library
 from runtime.simulator import Simulator, SimulatorError
 
-NUMBER = 44  # of the device
+NUMBER = 8  # of the device
 DECODE_US = 300
 TOP = 1 << 64
 
