@@ -216,11 +216,14 @@ def wrong_ends(b: Bench, job_id: int) -> list[str]:
 
 
 def ledger(b: Bench) -> dict[str, Any]:
-    """Everything that somebody can hold, in the rulebook's variables and in the objects beside them."""
+    """Everything that somebody can hold, in the rulebook's variables and in the objects beside them. Resets so far are
+    not held by anybody."""
     calls = b.executor.calls
     assert calls.kv is not None
+    own = books(b)
+    del own["recoveries"]
     return {
-        "books": books(b), "pool": pool_of(b).counts(), "kv": calls.kv.abstract(), "KvSeqIds": dict(calls._kv_ids),
+        "books": own, "pool": pool_of(b).counts(), "kv": calls.kv.abstract(), "KvSeqIds": dict(calls._kv_ids),
         "jobs": len(b.executor._jobs), "on the device": b.sim.truth("jobs_running"),
     }  # fmt: skip
 
@@ -231,5 +234,11 @@ def settled(b: Bench, before: dict[str, Any]) -> list[str]:
         until(lambda: ledger(b) == before)
     except AssertionError:
         now = ledger(b)
-        return [f"{key} was {before[key]}, is {now[key]}" for key in before if before[key] != now[key]]
+        wrong = [key for key in before if before[key] != now[key]]
+        return [f"{key} was {_but(before[key], now[key])}, is {_but(now[key], before[key])}" for key in wrong]
     return []
+
+
+def _but(value: Any, other: Any) -> Any:
+    """Of a table only what is not so in the other."""
+    return {k: v for k, v in value.items() if k not in other or other[k] != v} if isinstance(value, dict) else value
