@@ -99,8 +99,8 @@ def test_f21_trust_needs_the_fact(library: Library) -> None:
 @pytest.mark.parametrize(
     ("kind", "facts"),
     [
-        ("device", {"submit_error_starts_nothing": 0, "prefill_us": 50_000, **TRUSTING}),
-        ("busy", {"busy_starts_nothing": 0, "prefill_us": 50_000}),
+        ("device", {"submit_error_starts_nothing": 0, "prefill_us": 500_000, **TRUSTING}),
+        ("busy", {"busy_starts_nothing": 0, "prefill_us": 500_000}),
     ],
 )
 def test_control_f21_a_device_that_starts_against_the_declared_fact(

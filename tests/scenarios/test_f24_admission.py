@@ -69,22 +69,22 @@ def failures(call: str) -> list[tuple[Any, ...]]:
 
 
 def cancelled_after(b: Bench, nth: int) -> list[str]:
-    """The client cancels right after the nth call that enqueue() made."""
+    """The client cancels right after the nth call that admission made."""
     before, call, made = ledger(b), Library.call, []
 
     def counting(library: Library, name: str, *arguments: Any) -> int:
         code = call(library, name, *arguments)
-        if threading.get_ident() == client:
+        if threading.current_thread().name == "calexec admission":
             made.append(name)
             if len(made) == nth:
                 next(iter(b.executor._jobs.values())).handle.cancel()
         return code
 
-    client = threading.get_ident()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Library, "call", counting)
         handle = b.enqueue(1, PROMPT)
     kind = end(handle).status.kind
+    assert len(made) >= nth, "admission has another thread"
     wrong = [] if kind is StatusKind.CANCELLED else [f"it ended as {kind}"]
     return [f"cancelled after call {nth}, {made[nth - 1]}: {w}" for w in (*wrong, *balanced(b, before))]
 
