@@ -114,18 +114,21 @@ _BY_NUMBER = {c.number: c for c in (*CODES, *SHIM_CODES)}
 
 # What a code means to the protocol: effect -> class -> the observed return that the rulebook declares. A Busy submit is
 # the one code with a return of its own (FI05).
+_HUMAN = {C.Compatibility: "compatibility"}
+_WRONG = {C.Artifact: "artifact", **_HUMAN}
+_CLASSES = {
+    C.Success: "ok", C.Request: "request", C.Artifact: "artifact", C.Lifecycle: "lifecycle",
+    C.Compatibility: "compatibility", C.Transient: "transient", C.Device: "device", C.Programming: "request",
+    C.Unknown: "device",
+}  # fmt: skip
 RETURNS: dict[str, dict[ErrorClass, str]] = {
-    "prepare": {
-        C.Success: "ok", C.Request: "request", C.Artifact: "artifact", C.Lifecycle: "device",
-        C.Compatibility: "device", C.Transient: "request", C.Device: "device", C.Programming: "request",
-        C.Unknown: "device",
-    },
-    "infer": {
-        C.Success: "ok", C.Request: "request", C.Artifact: "artifact", C.Lifecycle: "lifecycle",
-        C.Compatibility: "compatibility", C.Transient: "transient", C.Device: "device", C.Programming: "request",
-        C.Unknown: "device",
-    },
-    "wait": {kind: "ok" if kind is C.Success else "error" for kind in C},
+    "reserve": {kind: "ok" if kind is C.Success else "failed" for kind in C},
+    "prepare": _CLASSES,
+    "infer": _CLASSES,
+    "wait": {kind: "ok" if kind is C.Success else _WRONG.get(kind, "error") for kind in C},
+    "reset": {kind: "ok" if kind is C.Success else _HUMAN.get(kind, "failed") for kind in C},
+    "configure": {kind: "ok" if kind is C.Success else _WRONG.get(kind, "failed") for kind in C},
+    "golden": {kind: "passed" if kind is C.Success else _WRONG.get(kind, "failed") for kind in C},
 }  # fmt: skip
 SPECIAL_RETURNS = {("infer", "DeviceBusy"): "busy", ("wait", "Timeout"): "timeout"}
 
@@ -150,7 +153,7 @@ def class_of(kind: ErrorClass) -> CodeClass:
 
 
 def observed(effect: str, number: int) -> str:
-    """What the protocol observes when `effect` (prepare, infer or wait) returned `number`."""
+    """What the protocol observes when `effect` (a key of RETURNS) returned `number`."""
     code = classify(number)
     return SPECIAL_RETURNS.get((effect, code.name)) or RETURNS[effect][code.kind]
 

@@ -25,10 +25,13 @@ from collections.abc import Iterable, Iterator
 from math import prod
 from pathlib import Path
 
+import numpy as np
 from attrs import Attribute, field, frozen
 
 from runtime.calrt import PrimitiveType
+from runtime.golden import DECODES, PROMPT, digest
 from runtime.manifest import ITEM_BYTES, CalTaskKind, Manifest, SubmodelContract, TensorContract, digest_of
+from runtime.oracle import Oracle
 from runtime.strict_json import dumps
 
 MODELS = Path(__file__).parent / "models"
@@ -173,7 +176,20 @@ def sample(name: str) -> Path:
 def manifest_of(calbin: CalbinFile, calbin_name: str) -> Manifest:
     """The manifest (§4.1) of a calbin of ours; the roles tell which tensor is which."""
     submodels = tuple(_contract(m) for m in calbin.models)
-    return Manifest(calbin_name, digest_of(calbin.render()), calbin.runtime, submodels)
+    return Manifest(
+        calbin_name, digest_of(calbin.render()), calbin.runtime, submodels, golden_of(calbin.seed, submodels)
+    )
+
+
+def golden_of(seed: int, submodels: Iterable[SubmodelContract]) -> str:
+    """What the golden run has to say, from the definition of the simulated language model alone."""
+    oracle = Oracle(seed, next(iter(submodels)).vocabulary)
+    said: list[int] = list(PROMPT)
+    rows = []
+    for _ in range(1 + DECODES):
+        rows.append((oracle.row(said).astype(np.uint32) << 16).view(np.float32))
+        said.append(int(rows[-1].argmax()))
+    return digest(rows)
 
 
 def _contract(model: Model) -> SubmodelContract:

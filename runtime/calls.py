@@ -9,7 +9,6 @@ is back in the pool before `undo` reports ok, because that report lets another j
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,33 +16,62 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-import numpy as np
-from attrs import define, field
+from attrs import define, field, frozen
 
-from machines.errors import classify, observed
+from machines.errors import ErrorClass, classify, observed
 from machines.protocol.effects import EFFECTS
 from machines.protocol.params import RESET_IS_HONEST, RESET_STOPS_DMA
 from runtime.buffers import BufferPool, BufferSlot
 from runtime.calrt import BufStatus, Calbin, Device, Handle, Library
 from runtime.config import Config
+from runtime.golden import digest, golden_run
 from runtime.job import InferenceRequest, JobContext
 from runtime.kv import KvCoordinator, KvSize
 from runtime.lane import Lane
 from runtime.logs import Events, of_failure
 from runtime.manifest import CalTaskKind, Manifest, ManifestError, ModelGeneration, load_manifest, verify_loaded
 from runtime.prepare import outcome, program
-from runtime.status import Failure, failed, now_us
+from runtime.status import Failure, Status, StatusKind, failed, now_us
 
 __all__ = ["DeviceCalls", "ExecutorError"]
 
 
-GOLDEN_PROMPT = tuple(b"The quick brown fox jumps over the lazy dog.")
-GOLDEN_DECODES = 4
 WATCHED_POOLS = 4  # of ended generations, the last ones
 
 
 class ExecutorError(RuntimeError):
     """The executor could not be started."""
+
+
+@frozen
+class _Generation:
+    """What was made for one generation: its pool, its KvManager and its Calbin."""
+
+    pool: BufferPool
+    handles: list[Handle]
+
+    @property
+    def in_doubt(self) -> bool:
+        """Something of it is lent, or in quarantine."""
+        counts = self.pool.counts()
+        return bool(counts.leased or counts.quarantined)
+
+    def release(self) -> bool:
+        """Everything; False: some of it is still held, and a second call tries that again."""
+        self.handles[:] = [handle for handle in self.handles if handle.release()]
+        return not self.handles
+
+
+def checked(library: Library, path: Path) -> Manifest:
+    """A manifest that is sound, and true of its calbin as CalRT loads it. The device is not touched. Raises
+    ManifestError or ExecutorError."""
+    manifest = load_manifest(path)
+    code, calbin = library.calbin(manifest.calbin_path)
+    if calbin is None:
+        raise ExecutorError(f"{manifest.calbin_path}: {failed('load the calbin', code, library)}")
+    with calbin:
+        verify_loaded(manifest, calbin)
+    return manifest
 
 
 @define(eq=False)
@@ -62,20 +90,21 @@ class DeviceCalls:
     calbin: Calbin | None = None
     kv: KvCoordinator | None = None
     pool: BufferPool | None = None
-    golden_digest: str = ""
     rung: Callable[[], int] = lambda: 0
+    fallback: Callable[[], bool] = lambda: False
     events: Events = field(factory=Events)
     on_violation: Callable[..., None] = lambda kind, **fields: None
     dropped: SimpleQueue[BufferSlot] = field(factory=SimpleQueue)  # of leases that nobody gave back: a bug of ours
-    _pools: list[BufferPool] = field(factory=list)  # of every generation: what ended is alive, and never used again
+    features_off: dict[CalTaskKind, Failure] = field(factory=dict)  # of this generation (§8, codes 27 and 29)
+    _asked: Manifest | None = None  # what a planned switch goes to
+    _previous: Manifest | None = None  # what a rollback goes to
+    _said: dict[str, str] = field(factory=dict)  # by calbin: the digest of its first golden run in this process
+    _recorded: bool = False  # what differs from the manifest was looked up in this generation
+    _generations: list[_Generation] = field(factory=list)  # the present one last; of the others what is in doubt
     _written_late: set[tuple[int, int, CalTaskKind]] = field(factory=set)
-    _handles: list[Handle] = field()  # likewise; the device is the last
+    _closed: bool = False
     _kv_ids: dict[int, int] = field(factory=dict)
     _next_kv_id: Iterator[int] = field(factory=lambda: itertools.count(1))
-
-    @_handles.default
-    def _at_first(self) -> list[Handle]:
-        return [self.device]
 
     @staticmethod
     def open(config: Config, events: Events) -> DeviceCalls:
@@ -84,12 +113,7 @@ class DeviceCalls:
         if ways := config.unproved():
             raise ExecutorError(f"policy {config.policy} is not proved sound: {'; or '.join(ways)} (§14)")
         library = Library.load(config.library or None)
-        manifest = load_manifest(Path(config.manifest))
-        code, calbin = library.calbin(manifest.calbin_path)
-        if calbin is None:
-            raise ExecutorError(f"{manifest.calbin_path}: {failed('load the calbin', code, library)}")
-        with calbin:
-            verify_loaded(manifest, calbin)
+        manifest = checked(library, Path(config.manifest))
         code, device = library.device(config.device)
         if device is None:
             raise ExecutorError(f"device {config.device} does not open: {failed('open', code, library)}")
@@ -100,9 +124,14 @@ class DeviceCalls:
         return {effect.name: getattr(self, effect.name) for effect in EFFECTS}
 
     # -- a job -------------------------------------------------------------------------------------------------------
-    def impossible(self, request: InferenceRequest) -> str | None:
-        """Why the request can never be served, whatever is freed (F29)."""
-        return self._kv().impossible(request.past_len + len(request.values))
+    def impossible(self, request: InferenceRequest) -> Status | None:
+        """Why the request cannot be served in this generation, whatever is freed (F29, §8)."""
+        if off := self.features_off.get(request.task):
+            text = f"{request.task.name} is switched off for this generation: {off}"
+            return Status(kind=StatusKind.NOT_SUPPORTED, text=text)
+        if why := self._kv().impossible(request.past_len + len(request.values)):
+            return Status(kind=StatusKind.RESOURCE_EXHAUSTED, text=why)
+        return None
 
     def reserve(self, job: Any) -> str:
         """canAllocate, then one Apply (§7)."""
@@ -116,8 +145,9 @@ class DeviceCalls:
             context.fails(Failure("past_len", 0, mismatch))
             return "ok"  # `prepare` refuses it, and CalRT is not called: Apply would change what is committed
         granted, failure = self._kv().reserve(context.kv_id, context.target_len)
-        context.fails(failure)
         context.reserved = granted
+        if context.fails(failure):
+            return "failed"
         return "ok" if granted else "refused"
 
     def unreserve(self, job: Any) -> str:
@@ -133,22 +163,52 @@ class DeviceCalls:
         request = context.request
         context.timings.reach("admitted")
         context.lease = self._pool().lease()
-        if mismatch := self._kv().mismatch(context.kv_id, request.past_len):
-            context.fails(Failure("past_len", 0, mismatch))
+        if unfit := self._unfit(context):
+            context.fails(unfit)
             return "request"
         began_us = now_us()
         failure = program(context.lease.lane(request.task), context.kv_id, request.values, request.past_len)
         context.timings.h2d_ms = (now_us() - began_us) / 1000
         if failure:
-            context.fails(failure)
+            self._fails(context, failure)
         else:
             context.timings.reach("queued")
         return outcome(failure)
 
+    def _unfit(self, context: JobContext) -> Failure | None:
+        """What was true when the request was checked and may not be any more."""
+        if self.model is None or self.model.calbin_sha256 != context.calbin_sha256:
+            return Failure("model", 0, "the model was switched after the request had been checked")
+        mismatch = self._kv().mismatch(context.kv_id, context.request.past_len)
+        return Failure("past_len", 0, mismatch) if mismatch else None
+
+    def _fails(self, context: JobContext, failure: Failure | None) -> Failure | None:
+        """A failure of a call about a job, with what §8 wants done besides the rules: a feature that this runtime does
+        not have is switched off, and for a request error it is recorded what differs from the manifest."""
+        if failure and failure.known.kind is ErrorClass.Programming:
+            self.features_off.setdefault(context.request.task, failure)
+            text = f"{context.request.task.name} is switched off for this generation"
+            self.events.error("feature off", text, generation=self.generation_id, **of_failure(failure))
+        if failure and failure.code and failure.known.kind is ErrorClass.Request:
+            self._record_differences(failure)
+        return context.fails(failure)
+
+    def _record_differences(self, failure: Failure) -> None:
+        """Once a generation: what CalRT says of the calbin now, against the manifest."""
+        if self._recorded or self.calbin is None:
+            return
+        self._recorded = True
+        try:
+            verify_loaded(self.manifest, self.calbin)
+            text = f"nothing differs from {self.manifest.path}"
+        except ManifestError as error:
+            text = str(error)
+        self.events.warning("manifest", text, generation=self.generation_id, **of_failure(failure))
+
     def infer(self, job: Any) -> str:
         context: JobContext = job.tag
         code = self._lane(context).infer()
-        context.fails(failed("infer", code, self.library))
+        self._fails(context, failed("infer", code, self.library))
         if code == 0:
             context.timings.reach("submitted")
         return observed("infer", code)
@@ -161,12 +221,12 @@ class DeviceCalls:
         if stamps.end_ns:  # 0: the shim refused, and CalRT was not called
             context.timings.waited(stamps.begin_ns, stamps.end_ns, time.monotonic_ns())
         if code:
-            context.fails(failed("Wait", code, self.library))
+            self._fails(context, failed("Wait", code, self.library))
             return observed("wait", code)
         status_code, status = lane.output.get_status()
         if status_code:
-            context.fails(failed("GetStatus", status_code, self.library))
-            return "error"
+            self._fails(context, failed("GetStatus", status_code, self.library))
+            return observed("wait", status_code)
         if status == BufStatus.DONE:
             return "error" if context.fails(self._judged(context, lane)) else "ok"
         context.fails(Failure("GetStatus", 0, f"Wait() succeeded, but the status is {status!r}"))
@@ -222,7 +282,7 @@ class DeviceCalls:
         self.events.warning(
             "reset", f"{name} returned {known}", stage=name, code=code, code_name=known, generation=self.generation_id
         )
-        return "failed" if code else "ok"
+        return observed("reset", code)
 
     def configure(self, nothing: Any) -> str:
         """A new Calbin, KvManager and pool; nothing of the generation before is used again (§5.1-8)."""
@@ -234,10 +294,26 @@ class DeviceCalls:
         if failure is None:
             return "ok"
         self.events.error("configure", str(failure), generation=self.generation_id, **of_failure(failure))
-        kind = observed("infer", failure.code) if failure.code else "failed"
-        return "artifact" if kind in ("artifact", "request") else "failed"
+        return observed("configure", failure.code) if failure.code else "failed"
+
+    def ask(self, manifest: Manifest) -> None:
+        """The next generation is to be of this model (a planned switch)."""
+        self._asked = manifest
+
+    def _choose_model(self) -> None:
+        """The model that was asked for; or, when the rules have used up their fallback, the one before."""
+        present, asked, self._asked = self.manifest, self._asked, None
+        if self.fallback():
+            if asked is not None:
+                self.manifest, self._previous = asked, present
+        elif self._previous is not None and asked is None:
+            self.manifest, self._previous = self._previous, None
+        if self.manifest is not present:
+            text = f"the model is {self.manifest.path}, no longer {present.path}"
+            self.events.warning("model", text, generation=self.generation_id)
 
     def _configure(self) -> Failure | None:
+        self._choose_model()
         self._release_ended()
         if self.calbin is not None:  # a device that was drained and not reset is configured still
             code = self.device.reset_configuration()
@@ -260,74 +336,51 @@ class DeviceCalls:
         pool = BufferPool(self.library, self.device, calbin, model, self.config.slots + 1, self.dropped.put)
         if failure := pool.build():
             return failure
-        self._pools.append(pool)
-        self._handles[:0] = [manager, calbin]
+        self._generations.append(_Generation(pool, [manager, calbin]))
         max_seq = next(iter(model.submodels.values())).max_seq
         self.kv = KvCoordinator(manager, size, max_seq, self.config.sequences_max)
         self.calbin, self.pool, self.model = calbin, pool, model  # the model last: with it, requests are looked at
         return None
 
     def golden(self, nothing: Any) -> str:
-        """A fixed prefill and greedy decodes, compared by digest with what this model said before (§9.2)."""
-        digest = hashlib.sha256()
-        number = self.generation_id
-        if failure := self._golden_run(digest):
-            self.events.error("golden", str(failure), generation=number, **of_failure(failure))
+        """A fixed prefill and greedy decodes, compared by digest with what this model has to say (§9.2)."""
+        number, manifest = self.generation_id, self.manifest
+        rows = golden_run(self._pool(), self._kv(), next(self._next_kv_id))
+        if isinstance(rows, Failure):
+            self.events.error("golden", str(rows), generation=number, **of_failure(rows))
+            return observed("golden", rows.code) if rows.code else "failed"
+        said = digest(rows)
+        known = manifest.golden_sha256 or self._said.setdefault(manifest.calbin_sha256, said)
+        if said != known:
+            self.events.error("golden", f"digest {said}; it should be {known}", generation=number)
             return "failed"
-        said = digest.hexdigest()
-        if not self.golden_digest:
-            self.golden_digest = said
-            self.events.warning("golden", f"digest {said}; there is none to compare it with", generation=number)
-        if said != self.golden_digest:
-            self.events.error("golden", f"digest {said}; it should be {self.golden_digest}", generation=number)
-            return "failed"
+        if not manifest.golden_sha256:
+            text = f"digest {said}: {manifest.path} has no golden_sha256, so the first run of this process counts"
+            self.events.warning("golden", text, generation=number)
         self.events.info("golden", "passed", generation=number)
         return "passed"
-
-    def _golden_run(self, digest: Any) -> Failure | None:
-        kv, kv_id = self._kv(), next(self._next_kv_id)
-        tokens, past = np.array(GOLDEN_PROMPT, np.int32), 0
-        for _ in range(1 + GOLDEN_DECODES):
-            granted, failure = kv.reserve(kv_id, past + len(tokens))
-            if not granted:
-                return failure or Failure("golden", 0, "no KV for the golden run")
-            logits = self._one_by_one(kv_id, tokens, past)
-            if isinstance(logits, Failure):
-                return logits
-            digest.update(logits.tobytes())
-            past, tokens = past + len(tokens), np.array([logits.argmax()], np.int32)
-        return kv.remove(kv_id)
-
-    def _one_by_one(self, kv_id: int, tokens: Any, past: int) -> Failure | np.ndarray[Any, np.dtype[np.float32]]:
-        """One call from the first step to the last on this thread; its slot is kept when it fails on the way."""
-        lease = self._pool().lease()
-        lane = lease.lane(CalTaskKind.Decode if past else CalTaskKind.PrefillIds)
-        logits = np.empty(lane.contract.vocabulary, np.float32)
-        failure = program(lane, kv_id, tokens, past) or failed("infer", lane.infer(), self.library) or _done(lane)
-        failure = failure or lane.read(len(tokens), logits) or self._kv().commit(kv_id, past + len(tokens))
-        if failure:
-            self._pool().quarantine(lease)
-            return failure
-        return self._pool().give_back(lease) or logits
 
     def end_generation(self) -> None:
         """What belongs to the generation that ends is kept, and never used again."""
         self.generation_id += 1
+        self.features_off.clear()
+        self._recorded = False
         if self.pool is not None:
             self.pool.end()
         if self.kv is not None:
             self.kv.retire()
 
     def _release_ended(self) -> None:
-        """Gives back the slots that were free when their generation ended. A call of the device's, under its watchdog:
-        whoever ended the generation may be the clock, and must not be stuck in CalRT."""
-        for pool in self._pools:
-            pool.retire()
+        """Gives back what was free when its generation ended. A call of the device's, under its watchdog: whoever ended
+        the generation may be the clock, and must not be stuck in CalRT."""
+        for generation in self._generations:
+            generation.pool.retire()
+        self._generations = [g for g in self._generations if g.in_doubt or not g.release()]
 
     def _watch_ended(self, is_done: bool) -> None:
         """Report what was written into memory of ended generations that nothing should write any more. is_done: the
         device was reset; if that stops DMA and is no lie, as the facts say, that memory gets a pattern now."""
-        for pool in self._pools[-WATCHED_POOLS:]:
+        for pool in self.pools[-WATCHED_POOLS:]:
             for late in pool.late_writes():
                 place = (pool.generation.generation_id, late.slot, late.kind)
                 if place not in self._written_late:
@@ -352,14 +405,15 @@ class DeviceCalls:
         tries that again."""
         self._watch_ended(is_done=False)
         self._release_ended()
-        self._handles = [handle for handle in self._handles if handle.release()]
-        return not self._handles
+        self._generations = [g for g in self._generations if not g.release()]
+        self._closed = self._closed or not self.device.release()
+        return self._closed and not self._generations
 
     # -- what there is -----------------------------------------------------------------------------------------------
     @property
     def pools(self) -> tuple[BufferPool, ...]:
         """Of every generation, the present one last."""
-        return tuple(self._pools)
+        return tuple(generation.pool for generation in self._generations)
 
     def _kv(self) -> KvCoordinator:
         assert self.kv is not None
@@ -377,14 +431,3 @@ class DeviceCalls:
     def _lane(context: JobContext) -> Lane:
         assert context.lease is not None
         return context.lease.lane(context.request.task)
-
-
-def _done(lane: Lane) -> Failure | None:
-    """Wait() and GetStatus() of a golden run."""
-    code, _ = lane.output.wait()
-    if failure := failed("Wait", code, lane.library):
-        return failure
-    code, status = lane.output.get_status()
-    if failure := failed("GetStatus", code, lane.library):
-        return failure
-    return None if status == BufStatus.DONE else Failure("GetStatus", 0, f"the status is {status!r}")

@@ -163,11 +163,19 @@ class Engine:
             self.__exit__()
 
     # -- firing -------------------------------------------------------------------------------------------------------
-    def fire(self, rules: Iterable[CompiledRule], element: Any = None, observed: str = "") -> CompiledRule | None:
-        """Fire the first of `rules` that is enabled, now; None where none is."""
+    def fire(
+        self,
+        rules: Iterable[CompiledRule],
+        element: Any = None,
+        observed: str = "",
+        then: Callable[[], None] = lambda: None,
+    ) -> CompiledRule | None:
+        """Fire the first of `rules` that is enabled, now; None where none is. then: done in the same moment, so that
+        nobody sees the step without it."""
         with self:
             for rule in rules:
                 if rule.fire(self._s, element):
+                    then()
                     steps, granted = self._settle(rule, element, observed)
                     break
             else:

@@ -16,6 +16,7 @@ import itertools
 import math
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -29,7 +30,7 @@ from machines.protocol.host import CLOSED, ENDED, READY, SETTLED, leading
 from machines.protocol.variables import JobCall, LifecycleCall
 from machines.rulebook import Rule
 from runtime.actors import Outcomes, Progress, actor, drive
-from runtime.calls import DeviceCalls
+from runtime.calls import DeviceCalls, checked
 from runtime.compiled import CompiledRule, Program, Rejected
 from runtime.config import Config
 from runtime.engine import Engine, Waiter
@@ -99,10 +100,10 @@ def _begins(rule: Rule, effect: str) -> bool:
 class DeviceExecutor:
     """The executor of one device (§5.1-1). Thread-safe. A context manager, which closes it."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, now_us: Callable[[], int] = now_us) -> None:
         """Load, verify, open, start. Raises NativeMissing, ManifestError or ExecutorError; then nothing is left behind.
 
-        It is not Ready yet: `wait_ready` waits for the first golden run."""
+        It is not Ready yet: `wait_ready` waits for the first golden run. now_us: the clock of all its deadlines."""
         self.config = config
         self._mu = threading.Lock()  # of the jobs and sequences below
         self._jobs: dict[Any, JobContext] = {}
@@ -111,13 +112,14 @@ class DeviceExecutor:
         self.program = Program(RULEBOOK, config.parameters())
         self._ends_generation = {r.id for r in self.program.rules.values() if ("any", "old") in r.writes}
         journal = Journal(new_generation=self._ends_generation, about={"parameters": self.program.values})
-        self.engine = Engine(self.program, timers(config), journal=journal)
+        self.engine = Engine(self.program, timers(config, now_us), now_us, journal)
         self.observer = Observer(self.calls, self.engine, self.events, self._known_jobs, self.health)
         self.metrics = self.observer.metrics
         self.engine.on_step = self._after
         self.engine.on_arm = self._wake_clock
         self.calls.rung = lambda: int(self.engine.read(lambda s: s.rung))
         self._alarm = Progress("clock")
+        self.calls.fallback = lambda: bool(self.engine.read(lambda s: s.fallback))
         self.progress: list[Progress] = []
         self._outcomes, self._table = Outcomes(self.program), self.calls.table()
         waits = (SETTLED, ENDED, CLOSED, READY)
@@ -222,6 +224,18 @@ class DeviceExecutor:
             kind=StatusKind.INTERNAL, stage="seq_rm", text="what the device holds is not known", seq_id=seq_id
         )
 
+    def switch_model(self, manifest: Path) -> Status:
+        """Begin a planned switch (§9.2): jobs on the device end, then the next generation is of this model; if it does
+        not come up, the present one comes back. `wait_ready` waits for that. Raises ManifestError or ExecutorError for
+        a manifest that is not sound or not true of its calbin; then nothing has changed."""
+        if not self.config.switches:
+            return Status(kind=StatusKind.NOT_SUPPORTED, stage="switch_model", text="the key switches is false")
+        asked = checked(self.calls.library, manifest)
+        switch = self.program.rules["client.switch"]
+        if self.engine.fire((switch,), then=lambda: self.calls.ask(asked)) is None:
+            return Status(kind=StatusKind.UNAVAILABLE, stage="switch_model", text="the device is not serving")
+        return Status(kind=StatusKind.OK)
+
     def _forget_sequence(self, seq_id: int, sequence: Any) -> None:
         """A removed one is not known any more as soon as no job names it, unless a job has begun it again."""
         with self._mu:
@@ -316,11 +330,11 @@ class DeviceExecutor:
             raise self._refusal(request, StatusKind.INVALID_ARGUMENT, str(refused)) from None
         if wrong := not_a_deadline(request.deadline_us):
             raise self._refusal(request, StatusKind.INVALID_ARGUMENT, wrong)
-        if why := self.calls.impossible(request):
-            raise self._refusal(request, StatusKind.RESOURCE_EXHAUSTED, why)
+        if status := self.calls.impossible(request):
+            raise self._refusal(request, status.kind, status.text)
         job_id = next(self._ids)
         handle = JobHandle(job_id, lambda: self._cancel(context))
-        context = JobContext(job_id, request, handle, np.empty(contract.vocabulary, np.float32))
+        context = JobContext(job_id, request, handle, np.empty(contract.vocabulary, np.float32), model.calbin_sha256)
         with self._mu:
             if len(self._jobs) >= self.config.jobs_max:
                 raise self._refusal(request, StatusKind.RESOURCE_EXHAUSTED, f"{self.config.jobs_max} jobs, jobs_max")
@@ -467,6 +481,7 @@ class DeviceExecutor:
         """A bug ended an actor: nothing is served any more, and nobody is kept waiting (F47)."""
         self._dead = f"{name} died"
         self._answer_all(StatusKind.INTERNAL, self._dead)
+        self.engine.fire((self.program.rules["client.give_up"],))
 
     def _answer_all(self, kind: StatusKind, why: str) -> None:
         """Without a lock: a copy is one step. Who arrives later sees `_dead`, which was set before."""
@@ -524,7 +539,7 @@ def _fires(rule: CompiledRule, variable: str, event: str) -> bool:
     return any(target.args[0].name == variable and fired == event for target, fired in rule.rule.fires)
 
 
-def timers(config: Config) -> dict[str, Callable[[Any, Any], int | None]]:
+def timers(config: Config, now_us: Callable[[], int]) -> dict[str, Callable[[Any, Any], int | None]]:
     """How long each interval of §9.1 and §9.2 lasts (us), by the clock's rule that ends it."""
 
     def within(limit_ms: float) -> Callable[[Any, Any], int | None]:

@@ -89,13 +89,14 @@ class JobHandle:
 @define(eq=False)
 class JobContext:
     """A job's payload (§4.2). record: its element in the engine; kv_id: CalRT's KvSeqId of its sequence in this
-    generation; failure: the first one; ended: it was counted; reserved: Apply granted its
-    target length."""
+    generation; failure: the first one; ended: it was counted; reserved: Apply granted its target length; calbin_sha256:
+    of the model that the request was checked for."""
 
     job_id: int
     request: InferenceRequest
     handle: JobHandle
     logits: NDArray[np.float32]
+    calbin_sha256: str
     record: Any = None
     generation_id: int = 0
     kv_id: int = 0

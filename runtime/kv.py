@@ -112,18 +112,22 @@ class KvCoordinator:
     def reserve(self, sequence: int, target: int) -> tuple[bool, Failure | None]:
         """Room for `target` tokens in all, before a job is submitted: (whether it was granted, what failed).
 
-        canAllocate(1), then at most one Apply. "No" is not a failure: the sequence is as it was. After a failure
-        nothing is known of its room."""
+        canAllocate(1), then at most one Apply. "No" is not a failure: the sequence is as it was. After a failure it is
+        in doubt."""
         stage = f"reserve {target} tokens for sequence {sequence}"
         with self._one_caller(stage, sequence, target) as refusal:
             if refusal:
                 return False, refusal
             code, unit_is_free = self.kv.can_allocate(1)
             if failure := failed(f"{stage}: canAllocate(1)", code, self.kv.library):
+                self.mark_unknown(sequence)
                 return False, failure
             if not unit_is_free and self._needs_a_unit(sequence, target):
                 return False, None
-            return self._apply(stage, sequence, target, lambda entry: None)
+            granted, failure = self._apply(stage, sequence, target, lambda entry: None)
+            if failure:
+                self.mark_unknown(sequence)
+            return granted, failure
 
     def unreserve(self, sequence: int, old: int) -> Failure | None:
         """Back to the `old` length; the job was never submitted. After a failure the sequence is in doubt."""

@@ -20,7 +20,7 @@ from math import prod
 from pathlib import Path
 from types import MappingProxyType
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from runtime.calrt import Calbin, ModelInfo, PrimitiveType, TensorInfo
 from runtime.names import hint, listed, nearest, plain, shown
@@ -115,6 +115,10 @@ class Manifest:
     calbin_sha256: str = field(metadata=_key("SHA-256 of that file, 64 lower-case hexadecimal digits"))
     calrt_version: str = field(metadata=_key("the CalRT version that it is for, compared character by character"))
     submodels: tuple[SubmodelContract, ...] = field(metadata=_key("every submodel of the calbin, in any order"))
+    golden_sha256: str = field(
+        default="",
+        metadata=_key("digest of the golden run's logits (runtime/golden.py); without it the first run counts"),
+    )
     path: Path = field(factory=Path, eq=False)
 
     @property
@@ -143,7 +147,7 @@ def load_manifest(path: Path) -> Manifest:
         read = load(path, Manifest)
     except JsonError as e:
         raise ManifestError(str(path), e.findings) from None
-    manifest = Manifest(read.calbin, read.calbin_sha256, read.calrt_version, read.submodels, path)
+    manifest = evolve(read, path=path)
     _refuse(manifest, unsound(manifest))
     return manifest
 
@@ -157,9 +161,9 @@ def unsound(manifest: Manifest) -> Iterator[str]:
     """What is wrong with a manifest whatever the calbin is."""
     if Path(manifest.calbin).name != manifest.calbin or set(manifest.calbin) & set("\\\0"):
         yield f"calbin is {shown(manifest.calbin)}; expected a file name alone: the calbin lies beside the manifest"
-    if not re.fullmatch("[0-9a-f]{64}", manifest.calbin_sha256):
-        digest = manifest.calbin_sha256
-        yield f"calbin_sha256 is {shown(digest)} ({len(digest)} characters); expected 64 lower-case hexadecimal digits"
+    for key, digest in (("calbin_sha256", manifest.calbin_sha256), ("golden_sha256", manifest.golden_sha256)):
+        if not re.fullmatch("[0-9a-f]{64}", digest) and (digest or key == "calbin_sha256"):
+            yield f"{key} is {shown(digest)} ({len(digest)} characters); expected 64 lower-case hexadecimal digits"
     for i, m in enumerate(manifest.submodels):
         yield from _unsound_submodel(f"submodels[{i}]", m)
     yield from _unsound_together(manifest.submodels)

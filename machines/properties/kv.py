@@ -86,7 +86,7 @@ KV: tuple[Property, ...] = (
     Step(
         "kv.generation", "When a generation ends, no sequence keeps KV.", "§9.2", over=S,
         on=("lifecycle.recover", "clock.grace.recover", "lifecycle.reconfigure", "lifecycle.rollback",
-            "lifecycle.golden.failed"),
+            "lifecycle.golden.failed", "lifecycle.golden.artifact", "lifecycle.configure.failed"),
         holds=seq.record.next.isin(SequenceState.Empty, SequenceState.Lost),
     ),
 )  # fmt: skip

@@ -69,7 +69,8 @@ LIFE: tuple[Property, ...] = (
     ),
     Step(
         "life.ladder", "A rung that did not help is not tried again in the same recovery.", "§8",
-        on=("lifecycle.reset.failed", "lifecycle.golden.failed"), holds=rung.next > rung,
+        on=("lifecycle.reset.failed", "lifecycle.configure.failed", "lifecycle.golden.failed"),
+        holds=rung.next > rung,
     ),
     Invariant(
         "life.rung", "The ladder starts anew for every recovery.", "§8", holds=implies(ready, rung == 0),
@@ -137,9 +138,14 @@ LIFE: tuple[Property, ...] = (
     ),
     Step(
         "life.rollback", "A rollback uses up the model that was known to be good.", "§8",
-        on=("lifecycle.rollback", "lifecycle.configure.artifact"),
+        on=("lifecycle.rollback", "lifecycle.configure.artifact", "lifecycle.golden.artifact"),
         holds=fallback & ~fallback.next & (device.next == DeviceState.Configuring)
         & mode.next.isin(AdmissionMode.Rejected, AdmissionMode.Stopped),
+    ),
+    Step(
+        "life.rejected", "A rejected model is not configured again: another one is, or the device is Failed.", "§8",
+        on=("lifecycle.recover", "clock.grace.recover"),
+        holds=implies(mode == AdmissionMode.Rejected, fallback & ~fallback.next),
     ),
     Step(
         "life.switch", "A planned switch keeps the present model as the one known to be good.", "§9.2",
@@ -147,7 +153,8 @@ LIFE: tuple[Property, ...] = (
     ),
     Step(
         "life.last", "What the last rung, the last model or a broken configuration ends in is Failed.", "§9.2",
-        on=("*.last", "lifecycle.no_fallback", "lifecycle.configure.failed", "lifecycle.give_up", "lifecycle.abort"),
+        on=("*.last", "*.incompatible", "*.compatibility", "lifecycle.no_fallback", "lifecycle.give_up",
+            "lifecycle.abort", "client.give_up"),
         holds=device.next == DeviceState.Failed,
     ),
     Step(

@@ -6,7 +6,16 @@ from machines.job import JobState
 from machines.kv_txn import KvTxnState
 from machines.protocol import params as p
 from machines.protocol.actors import ADMISSION, UNWIND
-from machines.protocol.common import DRAIN_ARTIFACT, DRAIN_DEVICE, JOB, leave_line, off_the_books
+from machines.protocol.common import (
+    AT_THE_END,
+    DRAIN_ARTIFACT,
+    DRAIN_DEVICE,
+    DRAIN_LIFECYCLE,
+    GIVE_UP,
+    JOB,
+    leave_line,
+    off_the_books,
+)
 from machines.protocol.effects import PREPARE, RESERVE, UNDO, UNRESERVE
 from machines.protocol.variables import (
     bypassed,
@@ -25,6 +34,8 @@ from machines.protocol.variables import (
     pending,
     serving,
     stopped,
+    strikes,
+    tolerated,
     work,
 )
 from machines.rulebook import Rule
@@ -79,6 +90,13 @@ RULES = (
         fires={own_seq.record: "undo_extend"}, then={calls: calls - 1, work: work - 1, kv_short: True},
     ),
     Rule(
+        "admission.reserve.failed", ADMISSION, over=JOB, outcome=(RESERVE, ("failed",)), cites="§7",
+        fires={job.state: "fail", job.answer: "fail", own_seq.record: "unknown", **DRAIN_DEVICE},
+        then={calls: calls - 1, work: work - 1, lost_kv: lost_kv + 1, job.extends: False, **_left}, each=_closing_up,
+        truth=_head_changed,
+        about="neither granted nor refused: what the device holds for the sequence is not known any more",
+    ),
+    Rule(
         "admission.drop", ADMISSION, _admitted_stop, JOB, begins=UNRESERVE, cites="§6.2",
         fires={job.state: "fail", job.answer: "fail"}, then={calls: calls + 1},
     ),
@@ -100,6 +118,23 @@ RULES = (
     Rule(
         "admission.prepare.request", ADMISSION, over=JOB, outcome=(PREPARE, ("request",)), begins=UNDO, cites="§8",
         fires=_refused, about="out of range, dtype, shape, memory: this job only",
+    ),
+    Rule(
+        "admission.prepare.transient", ADMISSION, tolerated, JOB, outcome=(PREPARE, ("transient",)), begins=UNDO,
+        cites="§8", fires={**_refused, mode: "reduce"}, then={strikes: strikes + 1},
+    ),
+    Rule(
+        "admission.prepare.transient.drain", ADMISSION, ~tolerated, JOB, outcome=(PREPARE, ("transient",)),
+        begins=UNDO, cites="§8", fires={**_refused, **DRAIN_DEVICE}, about="the threshold is reached",
+    ),
+    Rule(
+        "admission.prepare.lifecycle", ADMISSION, over=JOB, outcome=(PREPARE, ("lifecycle",)), begins=UNDO, cites="§8",
+        fires={**_refused, **DRAIN_LIFECYCLE}, about="generation and configuration are not what they should be",
+    ),
+    Rule(
+        "admission.prepare.compatibility", ADMISSION, over=JOB, outcome=(PREPARE, ("compatibility",)), begins=UNDO,
+        cites="§8", fires={**_refused, **GIVE_UP}, then=AT_THE_END,
+        about="driver or runtime do not fit: a human repairs, nothing is retried",
     ),
     Rule(
         "admission.prepare.artifact", ADMISSION, over=JOB, outcome=(PREPARE, ("artifact",)), begins=UNDO, cites="§8",

@@ -4,7 +4,7 @@ from machines.device import DeviceState
 from machines.job import JobState
 from machines.protocol import params as p
 from machines.protocol.actors import ADMISSION, CLIENT
-from machines.protocol.common import DRAIN_LIFECYCLE, JOB, SEQ
+from machines.protocol.common import AT_THE_END, DRAIN_LIFECYCLE, GIVE_UP, JOB, SEQ
 from machines.protocol.effects import REMOVE
 from machines.protocol.variables import (
     calls,
@@ -64,6 +64,11 @@ RULES = (
         "client.switch", CLIENT, p.SWITCHES.expr & (device == DeviceState.Ready) & (shutdown == ShutdownState.Open),
         cites="§9.2", fires=DRAIN_LIFECYCLE, then={fallback: True},
         about="planned model switch; the present model is known to be good",
+    ),
+    Rule(
+        "client.give_up", CLIENT, ~(device == DeviceState.Failed) & ~(shutdown == ShutdownState.Closed), cites="§13.2",
+        fires=GIVE_UP, then=AT_THE_END,
+        about="a bug ended one of our actors, or the host's patience with closing is over: nothing is served any more",
     ),
     Rule("client.close", CLIENT, shutdown == ShutdownState.Open, cites="FI13", fires={shutdown: "close"}),
 )  # fmt: skip

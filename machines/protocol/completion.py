@@ -10,7 +10,17 @@ from machines.job import JobState
 from machines.kv_txn import KvTxnState
 from machines.protocol import params as p
 from machines.protocol.actors import COMPLETION, LIFECYCLE
-from machines.protocol.common import DRAIN_DEVICE, JOB, LOSE_BOTH, NOTHING_TO_READ, QUARANTINE, off_the_books
+from machines.protocol.common import (
+    AT_THE_END,
+    DRAIN_ARTIFACT,
+    DRAIN_DEVICE,
+    GIVE_UP,
+    JOB,
+    LOSE_BOTH,
+    NOTHING_TO_READ,
+    QUARANTINE,
+    off_the_books,
+)
 from machines.protocol.effects import COMMIT, CONVERT, UNDO, WAIT
 from machines.protocol.variables import (
     calls,
@@ -67,6 +77,16 @@ RULES = (
     Rule(
         "completion.wait.error", COMPLETION, _mine, JOB, outcome=(WAIT, ("error",)), cites="§6.5",
         fires=_fault, then=_off_device, truth=NOTHING_TO_READ,
+    ),
+    Rule(
+        "completion.wait.artifact", COMPLETION, _mine, JOB, outcome=(WAIT, ("artifact",)), cites="§8",
+        fires={**QUARANTINE, job.answer: "fail", **DRAIN_ARTIFACT}, then=_off_device, truth=NOTHING_TO_READ,
+        about="the artifact is wrong: its generation is rejected; the job may still be running",
+    ),
+    Rule(
+        "completion.wait.compatibility", COMPLETION, _mine, JOB, outcome=(WAIT, ("compatibility",)), cites="§8",
+        fires={**QUARANTINE, job.answer: "fail", **GIVE_UP}, then={**_off_device, **AT_THE_END},
+        truth=NOTHING_TO_READ,
     ),
     Rule(
         "completion.wait.stale", COMPLETION, ~_mine, JOB, outcome=(WAIT, WAIT.classes), cites="FI14",

@@ -23,6 +23,7 @@ from machines.protocol.variables import (
 from machines.rulebook import Each, Effect, Return
 
 _started = job.device_work != Work.Idle
+ERRORS = ("transient", "request", "lifecycle", "artifact", "compatibility", "device")  # the classes of §8
 
 
 def _fault(observed: str, when: Expr = TRUE, variant: str = "") -> Return:
@@ -38,7 +39,11 @@ def _lifecycle_effect(name: str, call: LifecycleCall, returns: list[Return], abo
 
 
 RESERVE = _job_effect(
-    "reserve", JobCall.Reserve, [Return("ok"), _fault("refused")], "§7", "KvManager::Apply(sequence, target length)"
+    "reserve",
+    JobCall.Reserve,
+    [Return("ok"), _fault("refused"), _fault("failed")],
+    "§7",
+    "KvManager::Apply(sequence, target length)",
 )
 UNRESERVE = _job_effect(
     "unreserve", JobCall.Unreserve, [Return("ok"), _fault("failed")], "§7", "KvManager::Apply(sequence, old length)"
@@ -46,19 +51,18 @@ UNRESERVE = _job_effect(
 PREPARE = _job_effect(
     "prepare",
     JobCall.Prepare,
-    [Return("ok"), _fault("request"), _fault("artifact"), _fault("device")],
+    [Return("ok"), *(_fault(name) for name in ERRORS)],
     "§6.3",
     "SetCsrByName, MapBuf, SliceTensor",
 )
 _not_clean = ~_started | ~p.SUBMIT_ERROR_STARTS_NOTHING.expr
-INFER_ERRORS = ("transient", "request", "lifecycle", "artifact", "compatibility", "device")
 INFER = _job_effect(
     "infer",
     JobCall.Infer,
     [
         Return("ok", when=_started),
         _fault("busy", ~_started | ~p.BUSY_STARTS_NOTHING.expr),
-        *(_fault(name, _not_clean) for name in INFER_ERRORS),
+        *(_fault(name, _not_clean) for name in ERRORS),
     ],
     "§6.4",
     "infer() or infer_with_fixed_task_type()",
@@ -72,7 +76,7 @@ WAIT = _job_effect(
         Return("timeout", when=job.device_work == Work.Hung),
         _fault("timeout", job.device_work == Work.Running, variant="slow"),
         Return("exception", when=job.device_work.isin(Work.Raised, Work.RaisedRunning)),
-        _fault("error", _started),
+        *(_fault(name, _started) for name in ("error", "artifact", "compatibility")),
         Return("error", when=job.old & ~_started, variant="killed"),
     ],
     "§6.5",
@@ -130,13 +134,14 @@ RESET = _lifecycle_effect(
             variant="lie",
         ),
         _fault("failed"),
+        _fault("compatibility"),
     ],
     "the present rung of the reset ladder: ResetCCU, ResetConfiguration, Reset",
 )
 CONFIGURE = _lifecycle_effect(
     "configure",
     LifecycleCall.Configure,
-    [Return("ok"), _fault("artifact"), _fault("failed")],
+    [Return("ok"), _fault("artifact"), _fault("compatibility"), _fault("failed")],
     "a new Calbin, KvManager and pool",
 )
 GOLDEN = _lifecycle_effect(
@@ -146,6 +151,8 @@ GOLDEN = _lifecycle_effect(
         Return("passed", when=~broken | ~p.GOLDEN_SEES.expr),
         Return("failed", when=broken, variant="broken"),
         _fault("failed", ~broken),
+        _fault("artifact"),
+        _fault("compatibility"),
     ],
     "fixed prefill and decode compared with their golden digest",
 )

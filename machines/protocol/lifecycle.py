@@ -48,6 +48,7 @@ from machines.protocol.variables import (
     pending,
     permits,
     recoveries,
+    refused,
     rung,
     seq,
     shutdown,
@@ -77,6 +78,12 @@ _confirmed = device.isin(D.Configuring, D.Warming, D.Ready, D.Draining)
 # Asking for Ready alone would starve reuse behind a host that switches models for ever.
 _reusable = confirmed & ~_failed
 _may_step_up = ~_last_rung & may_reset
+_may_recover = may_reset & ~refused
+_rejected = mode == AdmissionMode.Rejected
+_recovering = {
+    **_new, recoveries: recoveries + 1, confirmed: False, fallback: ite(_rejected, False, fallback),
+}  # fmt: skip
+_stepping_up = {**_new, rung: rung + 1, recoveries: recoveries + 1, confirmed: False}
 
 DEADLINES = (
     Rule(
@@ -164,10 +171,10 @@ DEADLINES = (
     Rule(
         "clock.grace.recover",
         CLOCK,
-        _draining & needs_reset & may_reset & (calls == 0) & (work > 0),
+        _draining & needs_reset & _may_recover & (calls == 0) & (work > 0),
         cites="§9.1",
         fires={device: "recover"},
-        then={**_new, recoveries: recoveries + 1, confirmed: False},
+        then=_recovering,
         each=_aging,
         fair="clock.grace",
         about="the grace period is over; what is still on the device is abandoned",
@@ -175,7 +182,7 @@ DEADLINES = (
     Rule(
         "clock.grace.give_up",
         CLOCK,
-        _draining & needs_reset & ((calls > 0) | ((work > 0) & ~may_reset)),
+        _draining & needs_reset & ((calls > 0) | ((work > 0) & ~_may_recover)),
         cites="§9.2",
         fires=GIVE_UP,
         then=AT_THE_END,
@@ -210,12 +217,13 @@ RULES = (
         cites="§9.2", fires=DRAIN_DEVICE, about="the quarantine budget is used up: nothing could be served any more",
     ),
     Rule(
-        "lifecycle.recover", LIFECYCLE, _draining & needs_reset & may_reset & drained, cites="§9.2",
-        fires={device: "recover"}, then={**_new, recoveries: recoveries + 1, confirmed: False}, each=_aging,
+        "lifecycle.recover", LIFECYCLE, _draining & needs_reset & _may_recover & drained, cites="§9.2",
+        fires={device: "recover"}, then=_recovering, each=_aging,
+        about="with the last model known to be good, if the present one was rejected",
     ),
     Rule(
-        "lifecycle.give_up", LIFECYCLE, _draining & needs_reset & ~may_reset & drained, cites="§9.2", fires=GIVE_UP,
-        then=AT_THE_END, about="the policy, the budget or a shutdown allows no reset",
+        "lifecycle.give_up", LIFECYCLE, _draining & needs_reset & ~_may_recover & drained, cites="§9.2", fires=GIVE_UP,
+        then=AT_THE_END, about="policy, budget or shutdown allow no reset, or no model is left",
     ),
     Rule(
         "lifecycle.reconfigure", LIFECYCLE, _planned & drained & (waits == 0) & _open
@@ -249,6 +257,10 @@ RULES = (
         outcome=(RESET, ("failed",)), cites="§8", fires=GIVE_UP, then=AT_THE_END,
     ),
     Rule(
+        "lifecycle.reset.incompatible", LIFECYCLE, device == D.Recovering, outcome=(RESET, ("compatibility",)),
+        cites="§8", fires=GIVE_UP, then=AT_THE_END, about="a human repairs; nothing is retried",
+    ),
+    Rule(
         "lifecycle.reset.late", LIFECYCLE, _failed, outcome=(RESET, RESET.classes), cites="§9.2",
         about="it returned after its watchdog",
     ),
@@ -269,8 +281,17 @@ RULES = (
         outcome=(CONFIGURE, ("artifact",)), cites="§8", fires=GIVE_UP, then=AT_THE_END,
     ),
     Rule(
-        "lifecycle.configure.failed", LIFECYCLE, device == D.Configuring, outcome=(CONFIGURE, ("failed",)),
-        cites="§8", fires=GIVE_UP, then=AT_THE_END,
+        "lifecycle.configure.failed", LIFECYCLE, (device == D.Configuring) & _may_step_up,
+        outcome=(CONFIGURE, ("failed",)), cites="§8", fires={device: "retry"}, each=_aging, then=_stepping_up,
+        about="the next rung of the ladder, in one more generation",
+    ),
+    Rule(
+        "lifecycle.configure.failed.last", LIFECYCLE, (device == D.Configuring) & ~_may_step_up,
+        outcome=(CONFIGURE, ("failed",)), cites="§8", fires=GIVE_UP, then=AT_THE_END,
+    ),
+    Rule(
+        "lifecycle.configure.incompatible", LIFECYCLE, device == D.Configuring,
+        outcome=(CONFIGURE, ("compatibility",)), cites="§8", fires=GIVE_UP, then=AT_THE_END,
     ),
     Rule(
         "lifecycle.configure.late", LIFECYCLE, _failed, outcome=(CONFIGURE, CONFIGURE.classes), cites="§9.2",
@@ -283,12 +304,24 @@ RULES = (
     Rule(
         "lifecycle.golden.failed", LIFECYCLE, (device == D.Warming) & _may_step_up, outcome=(GOLDEN, ("failed",)),
         cites="§9.2", fires={device: "retry"}, each=_aging,
-        then={**_new, rung: rung + 1, recoveries: recoveries + 1, confirmed: False},
-        about="the next rung of the ladder, in one more generation",
+        then=_stepping_up, about="the next rung of the ladder, in one more generation",
     ),
     Rule(
         "lifecycle.golden.failed.last", LIFECYCLE, (device == D.Warming) & ~_may_step_up,
         outcome=(GOLDEN, ("failed",)), cites="§9.2", fires=GIVE_UP, then=AT_THE_END,
+    ),
+    Rule(
+        "lifecycle.golden.artifact", LIFECYCLE, (device == D.Warming) & fallback, outcome=(GOLDEN, ("artifact",)),
+        cites="§8", fires={device: "rollback", mode: "reject"}, then={**_new, fallback: False},
+        each=(*_aging, _fresh_kv), about="configure the last model known to be good instead",
+    ),
+    Rule(
+        "lifecycle.golden.artifact.last", LIFECYCLE, (device == D.Warming) & ~fallback,
+        outcome=(GOLDEN, ("artifact",)), cites="§8", fires=GIVE_UP, then=AT_THE_END,
+    ),
+    Rule(
+        "lifecycle.golden.incompatible", LIFECYCLE, device == D.Warming, outcome=(GOLDEN, ("compatibility",)),
+        cites="§8", fires=GIVE_UP, then=AT_THE_END,
     ),
     Rule("lifecycle.golden.late", LIFECYCLE, _failed, outcome=(GOLDEN, GOLDEN.classes), cites="§9.2"),
     Rule(

@@ -35,8 +35,8 @@ BREAKING = {
 
 ONE_JOB = {"jobs": 1, "sequences": 1, "kv": 1}
 NOTHING_GOES_WRONG = (
-    "client.cancel", "client.close", "client.switch", "clock.admission", "clock.queue", "clock.request",
-    "clock.execution", "clock.stuck*", "clock.grace*",
+    "client.cancel", "client.close", "client.give_up", "client.switch", "clock.admission", "clock.queue",
+    "clock.request", "clock.execution", "clock.stuck*", "clock.grace*",
 )  # fmt: skip
 
 _two_jobs = [
@@ -55,6 +55,11 @@ _live = [
 ]
 _more = [
     Run("exit 2 jobs 2 seq live", {**EXIT, "slots": 2, "inflight": 2, "faults": 1}, liveness=True),
+    Run(
+        "rebuild switching by reset", {**REBUILD, **RESETS, **ONE_JOB, "switches": 1},
+        about="a golden run that may not see: then no drain ends without a reset",
+    ),
+    Run("exit switching", {**EXIT, **ONE_JOB, "golden_sees_broken_device": 1, "switches": 1, "strikes_max": 2}),
     Run("exit short of KV", {**EXIT, "kv": 1}, about="two sequences compete for one unit"),
     Run(
         "rebuild switching",

@@ -22,7 +22,7 @@ from machines.protocol.common import (
     QUARANTINE,
     off_the_books,
 )
-from machines.protocol.effects import INFER, INFER_ERRORS, UNDO
+from machines.protocol.effects import INFER, UNDO
 from machines.protocol.variables import (
     calls,
     gone,
@@ -36,13 +36,13 @@ from machines.protocol.variables import (
     stopped,
     strikes,
     submitting,
+    tolerated,
     work,
 )
 from machines.rulebook import Rule
 
 _queued = (job.state == JobState.Queued) & idle
 _limit = ite(mode == AdmissionMode.Reduced, 1, p.INFLIGHT.expr)
-_tolerated = strikes < p.STRIKES.expr
 _distrust = ~p.TRUST_SUBMIT.expr
 _kept = {
     submitting: False, calls: calls - 1, work: work - 1, job.extends: False, lost_permits: lost_permits + 1,
@@ -81,20 +81,20 @@ RULES = (
         about="answered while infer() was under way: Wait() is still made",
     ),
     Rule(
-        "submitter.infer.busy", SUBMITTER, _tolerated, JOB, outcome=(INFER, ("busy",)), begins=UNDO, cites="FI05",
+        "submitter.infer.busy", SUBMITTER, tolerated, JOB, outcome=(INFER, ("busy",)), begins=UNDO, cites="FI05",
         fires={**_refused, mode: "reduce"}, then={**_returned, strikes: strikes + 1},
     ),
     Rule(
-        "submitter.infer.busy.drain", SUBMITTER, ~_tolerated, JOB, outcome=(INFER, ("busy",)), begins=UNDO,
+        "submitter.infer.busy.drain", SUBMITTER, ~tolerated, JOB, outcome=(INFER, ("busy",)), begins=UNDO,
         cites="§8", fires={**_refused, **DRAIN_DEVICE}, then=_returned,
         about="the threshold is reached",
     ),
     Rule(
-        "submitter.infer.transient", SUBMITTER, _distrust & _tolerated, JOB, outcome=(INFER, ("transient",)),
+        "submitter.infer.transient", SUBMITTER, _distrust & tolerated, JOB, outcome=(INFER, ("transient",)),
         cites="§8", fires={**_quarantine, mode: "reduce"}, then={**_kept, strikes: strikes + 1},
     ),
     Rule(
-        "submitter.infer.transient.drain", SUBMITTER, _distrust & ~_tolerated, JOB, outcome=(INFER, ("transient",)),
+        "submitter.infer.transient.drain", SUBMITTER, _distrust & ~tolerated, JOB, outcome=(INFER, ("transient",)),
         cites="§8", fires={**_quarantine, **DRAIN_DEVICE}, then=_in_doubt,
     ),
     Rule(
@@ -111,7 +111,7 @@ RULES = (
         fires={**_quarantine, **DRAIN_ARTIFACT}, then=_in_doubt,
     ),
     Rule(
-        "submitter.infer.compatibility", SUBMITTER, _distrust, JOB, outcome=(INFER, ("compatibility",)), cites="§8",
+        "submitter.infer.compatibility", SUBMITTER, over=JOB, outcome=(INFER, ("compatibility",)), cites="§8",
         fires={**_quarantine, **GIVE_UP}, then={**_in_doubt, **AT_THE_END},
         about="driver or runtime do not fit: a human repairs, nothing is retried",
     ),
@@ -119,9 +119,30 @@ RULES = (
         "submitter.infer.device", SUBMITTER, _distrust, JOB, outcome=(INFER, ("device",)), cites="FI06",
         fires={**_quarantine, **DRAIN_DEVICE}, then=_in_doubt,
     ),
+    # Policy trust_submit: an error means that nothing was started, so the job just goes back the way it came.
     Rule(
-        "submitter.infer.trusted", SUBMITTER, ~_distrust, JOB, outcome=(INFER, INFER_ERRORS), begins=UNDO, cites="§7",
-        fires={**_refused, **DRAIN_DEVICE}, then=_returned,
-        about="policy trust_submit: any error means that nothing was started",
+        "submitter.infer.trusted.request", SUBMITTER, ~_distrust, JOB, outcome=(INFER, ("request",)), begins=UNDO,
+        cites="§8", fires=_refused, then=_returned,
+    ),
+    Rule(
+        "submitter.infer.trusted.transient", SUBMITTER, ~_distrust & tolerated, JOB,
+        outcome=(INFER, ("transient",)), begins=UNDO, cites="§8",
+        fires={**_refused, mode: "reduce"}, then={**_returned, strikes: strikes + 1},
+    ),
+    Rule(
+        "submitter.infer.trusted.transient.drain", SUBMITTER, ~_distrust & ~tolerated, JOB,
+        outcome=(INFER, ("transient",)), begins=UNDO, cites="§8", fires={**_refused, **DRAIN_DEVICE}, then=_returned,
+    ),
+    Rule(
+        "submitter.infer.trusted.lifecycle", SUBMITTER, ~_distrust, JOB, outcome=(INFER, ("lifecycle",)), begins=UNDO,
+        cites="§8", fires={**_refused, **DRAIN_LIFECYCLE}, then=_returned,
+    ),
+    Rule(
+        "submitter.infer.trusted.artifact", SUBMITTER, ~_distrust, JOB, outcome=(INFER, ("artifact",)), begins=UNDO,
+        cites="§8", fires={**_refused, **DRAIN_ARTIFACT}, then=_returned,
+    ),
+    Rule(
+        "submitter.infer.trusted.device", SUBMITTER, ~_distrust, JOB, outcome=(INFER, ("device",)), begins=UNDO,
+        cites="§8", fires={**_refused, **DRAIN_DEVICE}, then=_returned,
     ),
 )  # fmt: skip

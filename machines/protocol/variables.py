@@ -134,6 +134,9 @@ stopped = ~(pending & serving) | job.old  # this job shall not be submitted
 on_device = job.state.isin(JobState.Submitted, JobState.CancelRequested)
 touching = job.device_work.isin(Work.Running, Work.Hung, Work.RaisedRunning)
 idle = job.call == JobCall.Idle
-needs_reset = (mode == AdmissionMode.Stopped) | (lost_slots > 0) | (lost_kv > 0)
+# Only a golden run that sees tells whether a device that was not reset still works.
+needs_reset = (mode == AdmissionMode.Stopped) | (lost_slots > 0) | (lost_kv > 0) | ~p.GOLDEN_SEES.expr
+tolerated = strikes < p.STRIKES.expr  # one more transient error
+refused = (mode == AdmissionMode.Rejected) & ~fallback  # no model is left that could be configured
 may_reset = ~p.EXITS & (shutdown == ShutdownState.Open) & (recoveries < p.RECOVERIES.expr) & (waits <= p.ABANDONED.expr)
 drained = (work == 0) & (calls == 0)

@@ -44,7 +44,7 @@ def test_every_conjunct_update_and_event_is_removed_once() -> None:
 
 
 def test_what_only_says_for_which_policy_a_rule_is_there_is_not_removed() -> None:
-    rule = RULEBOOK.rule("submitter.infer.trusted")
+    rule = RULEBOOK.rule("submitter.infer.trusted.device")
     assert not [m for m in mutants_of(RULEBOOK) if m.rule.id == rule.id and m.kind == "guard"]
 
 

@@ -12,11 +12,13 @@ from machines.rulebook import Rulebook
 
 FLOOR = [
     # actor, effect, what it begins or takes
-    *[("admission", "reserve", c) for c in ("begin", "ok", "refused")],  # §7
+    *[("admission", "reserve", c) for c in ("begin", "ok", "refused", "failed")],  # §7
     *[("admission", "prepare", c) for c in ("begin", "ok", "request", "artifact", "device")],  # §6.3, §8
+    *[("admission", "prepare", c) for c in ("transient", "lifecycle", "compatibility")],  # §8
     *[("submitter", "infer", c) for c in ("begin", "ok", "busy", "transient", "request", "lifecycle")],  # §6.4, §8
     *[("submitter", "infer", c) for c in ("artifact", "compatibility", "device")],  # §8
     *[("completion", "wait", c) for c in ("begin", "ok", "timeout", "exception", "error")],  # §6.5, FI07, FI08
+    *[("completion", "wait", c) for c in ("artifact", "compatibility")],  # §8
     *[("completion", "convert", c) for c in ("begin", "valid", "invalid")],  # §6.5, FI09, FI10
     *[("completion", "commit", c) for c in ("begin", "ok", "failed")],  # §7
     *[("unwind", "undo", c) for c in ("ok", "failed")],  # FI15
@@ -25,17 +27,17 @@ FLOOR = [
     ("admission", "unreserve", "begin"),  # §6.2
     ("client", "remove", "begin"),  # §3
     *[("admission", "remove", c) for c in ("ok", "failed")],  # §3
-    *[("lifecycle", "reset", c) for c in ("begin", "ok", "failed")],  # §9.2
-    *[("lifecycle", "configure", c) for c in ("begin", "ok", "artifact", "failed")],  # §9.2, §8
-    *[("lifecycle", "golden", c) for c in ("begin", "passed", "failed")],  # §9.2
+    *[("lifecycle", "reset", c) for c in ("begin", "ok", "compatibility", "failed")],  # §9.2, §8
+    *[("lifecycle", "configure", c) for c in ("begin", "ok", "artifact", "compatibility", "failed")],  # §9.2, §8
+    *[("lifecycle", "golden", c) for c in ("begin", "passed", "artifact", "compatibility", "failed")],  # §9.2, §8
 ]
 
 RETURNS_OF_A_GENERATION_THAT_HAS_ENDED = [
-    *[("completion", "wait", c) for c in ("ok", "timeout", "exception", "error")],  # FI14
+    *[("completion", "wait", c) for c in ("ok", "timeout", "exception", "error", "artifact", "compatibility")],  # FI14
     *[("completion", "convert", c) for c in ("valid", "invalid")],
-    *[("lifecycle", "reset", c) for c in ("ok", "failed")],
-    *[("lifecycle", "configure", c) for c in ("ok", "artifact", "failed")],
-    *[("lifecycle", "golden", c) for c in ("passed", "failed")],
+    *[("lifecycle", "reset", c) for c in ("ok", "compatibility", "failed")],
+    *[("lifecycle", "configure", c) for c in ("ok", "artifact", "compatibility", "failed")],
+    *[("lifecycle", "golden", c) for c in ("passed", "artifact", "compatibility", "failed")],
 ]
 LATE = ("stale", "late", "failed_device")
 
@@ -76,7 +78,11 @@ SITUATIONS = {
     "model rollback": "lifecycle.rollback",
     "model rollback impossible": "lifecycle.no_fallback",
     "next rung after a failed reset": "lifecycle.reset.failed",
+    "next rung after a failed configuration": "lifecycle.configure.failed",
     "next rung after a failed golden run": "lifecycle.golden.failed",
+    "bad artifact seen by the golden run": "lifecycle.golden.artifact",
+    "reservation neither granted nor refused": "admission.reserve.failed",
+    "an actor of ours died": "client.give_up",
     "ladder used up": "lifecycle.golden.failed.last",
     "closing while restarting": "lifecycle.abort",
     "closed": "lifecycle.closed",

@@ -95,7 +95,7 @@ def test_old_completion_updates_the_new_generation() -> None:
 def test_submit_while_draining() -> None:
     seeded = RULEBOOK.replace(without(RULEBOOK.rule("submitter.infer"), "device == Ready"))
     assert refutation(seeded, EXIT, "submit.serving") == [
-        *READY, "admission.reserve.ok[0]", "admission.prepare[0]", "clock.stuck[0]", "admission.prepare.ok[0]",
+        *READY, "admission.reserve.ok[0]", "admission.prepare[0]", "client.give_up", "admission.prepare.ok[0]",
         "submitter.infer[0]",
     ]  # fmt: skip
 
@@ -107,7 +107,7 @@ def test_sequence_of_an_older_generation_continued(monkeypatch: pytest.MonkeyPat
     usable = own_seq.record.isin(SequenceState.Live, SequenceState.Lost)
     seeded = RULEBOOK.replace(evolve(rule, guard=rule.guard & usable & (kv_free > 0)))
     assert refutation(seeded, SOUND["rebuild-golden"], "kv.submit") == [
-        *READY, "clock.stuck[0]", "admission.reserve.ok[0]", "clock.grace.recover", "admission.gone[0]",
+        *READY, "admission.reserve.failed[0]", "lifecycle.recover",
         "lifecycle.reset", "lifecycle.reset.ok", "lifecycle.configure", "lifecycle.configure.ok", "lifecycle.golden",
         "lifecycle.golden.passed", "records.forget[0]", "client.arrive.extend[0]", "admission.reserve.extend[0]",
         "admission.reserve.ok[0]", "admission.prepare[0]", "admission.prepare.ok[0]", "submitter.infer[0]",

@@ -23,6 +23,8 @@ from runtime.manifest import ITEM_BYTES, Manifest, SubmodelContract, TensorContr
 from runtime.simulator import Simulator
 from runtime.strict_json import FILE_BYTES_MAX, LIST_ITEMS_MAX, type_name
 
+WRITTEN = re.sub('"golden_sha256": ".*"', '"golden_sha256": ""', GOOD_TEXT)
+
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "manifest.md").read_text(encoding="utf-8")
 KINDS = {"tiny_prefill": "PrefillIds", "tiny_prefill_embeds": "PrefillEmbeds", "tiny_decode": "Decode"}
@@ -75,11 +77,11 @@ def test_models_are_printed(library: LibraryDouble, calbin: Path, capsys: pytest
 def test_a_written_manifest_is_the_sample(
     library: LibraryDouble, calbin: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The sample was made from the calbin's roles, this one from the metadata."""
+    """The sample was made from the calbin's roles, this one from the metadata; what a golden run says is in neither."""
     assert run(arguments(calbin)) is Exit.OK
     written = calbin.parent / "m.json"
     assert capsys.readouterr().out == f"wrote {written}: 3 submodels of tiny.calbin\n"
-    assert written.read_text(encoding="utf-8") == GOOD_TEXT
+    assert written.read_text(encoding="utf-8") == WRITTEN
     assert findings(written) == ()
 
 
@@ -362,7 +364,7 @@ def test_a_manifest_written_from_the_simulator_is_the_sample(
     real_library: Library, calbin: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(arguments(calbin)) is Exit.OK
-    assert (calbin.parent / "m.json").read_text(encoding="utf-8") == GOOD_TEXT
+    assert (calbin.parent / "m.json").read_text(encoding="utf-8") == WRITTEN
     capsys.readouterr()
 
 
