@@ -141,8 +141,10 @@ def _whole(digits: str) -> int | Digits:
 
 
 def dumps(value: Any) -> str:
-    """The JSON text of an attrs instance, as `load` reads it; a list of numbers stays on its line."""
-    text = json.dumps(_CONVERTER.unstructure(value), indent=2)
+    """The JSON text of an attrs instance, as `load` reads it; a list of numbers stays on its line. A key that is the
+    empty text, its default, is left out: `load` refuses empty texts."""
+    found = {key: value for key, value in _CONVERTER.unstructure(value).items() if value != ""}
+    text = json.dumps(found, indent=2)
     return re.sub(r"\[\s+([\d,\s]+?)\s+\]", lambda m: f"[{' '.join(m[1].split())}]", text) + "\n"
 
 

@@ -23,7 +23,7 @@ from runtime.manifest import ITEM_BYTES, Manifest, SubmodelContract, TensorContr
 from runtime.simulator import Simulator
 from runtime.strict_json import FILE_BYTES_MAX, LIST_ITEMS_MAX, type_name
 
-WRITTEN = re.sub('"golden_sha256": ".*"', '"golden_sha256": ""', GOOD_TEXT)
+WRITTEN = re.sub(',\n  "golden_sha256": ".*"', "", GOOD_TEXT)
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "manifest.md").read_text(encoding="utf-8")

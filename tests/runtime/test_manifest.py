@@ -19,6 +19,7 @@ from manifests import (
     VERSION,
     assert_pieces,
     both,
+    drop,
     findings,
     models_of,
     mutated,
@@ -196,14 +197,25 @@ def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
 def test_a_manifest_made_without_a_file_is_judged_too(tmp_path: Path) -> None:
     """`verify` does not rely on `load_manifest` having been called."""
     good = load_manifest(write(tmp_path, GOOD_TEXT))
-    bad = Manifest(good.calbin, good.calbin_sha256, good.calrt_version, good.submodels[:1], good.path)
+    bad = Manifest(good.calbin, good.calbin_sha256, good.calrt_version, good.submodels[:1], path=good.path)
     with pytest.raises(ManifestError, match="expected one of kind Decode"):
         verify(bad, bad.calbin_path, GOOD_MODELS[:1], VERSION)
 
 
+def test_what_a_golden_run_must_say_is_not_judged_here(tmp_path: Path) -> None:
+    assert load_manifest(write(tmp_path, mutated(put("golden_sha256", "0" * 64)))).golden_sha256 == "0" * 64
+    assert load_manifest(write(tmp_path, mutated(drop("golden_sha256")))).golden_sha256 == ""
+
+
+@pytest.mark.parametrize("golden", ["0" * 63, "A" * 64, "x"])
+def test_what_cannot_be_a_golden_digest(tmp_path: Path, golden: str) -> None:
+    with pytest.raises(ManifestError, match=r"golden_sha256 is .*; expected 64 lower-case hexadecimal digits"):
+        load_manifest(write(tmp_path, mutated(put("golden_sha256", golden))))
+
+
 # -- any mutation ----------------------------------------------------------------------------------------------------
 GOOD = json.loads(GOOD_TEXT)
-PLACES = list(places(GOOD))
+PLACES = [place for place in places(GOOD) if place != ("golden_sha256",)]  # only a golden run can judge that
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from([0, 1, 2**32, 2**64, 10**60]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),

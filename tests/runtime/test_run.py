@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import shutil
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,7 @@ from runtime.run_command import at_least
 from runtime.simulator import Simulator
 from runtime.status import JobTimings, Status, StatusKind
 from runtime.straight import DeviceFailed, Straight
+from runtime.strict_json import dumps
 from runtime.symptoms import UNKNOWN, Fault, cause_of, unexplained
 from runtime.weather import SURVIVABLE, Weather, _when
 
@@ -105,16 +108,27 @@ def test_faults_everywhere_may_be_the_end(sim: Simulator, capsys: pytest.Capture
 
 
 def test_a_device_that_computes_wrongly_is_red(
-    library: Library, sim: Simulator, capsys: pytest.CaptureFixture[str]
+    library: Library, sim: Simulator, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Negative control: there is no golden digest yet that would tell."""
+    """Negative control: a manifest that does not say what the golden run has to say."""
+    manifest = load_manifest(sample("tiny").with_suffix(".json"))
+    shutil.copy(manifest.calbin_path, tmp_path)
+    ignorant = tmp_path / "tiny.json"
+    ignorant.write_text(dumps(evolve(manifest, golden_sha256="")), encoding="utf-8")
     sim.set(reset_is_honest=0)
     sim.fault("infer", "ccu_exception")
-    manifest = load_manifest(sample("tiny").with_suffix(".json"))
     with Straight(library, manifest, sim.index) as model, pytest.raises(DeviceFailed, match="DONE_CCU_EXCEPTION"):
         model.prefill(0, [1])
     assert sim.truth("broken") == 1
     exit_, found = as_json(sim, capsys, "--limit", "2", "--tokens", "3")
+    assert exit_ is Exit.OK
+    assert found["resets"] > 0, "the shipped manifest says what the golden run has to say"
+    sim.power_cycle()
+    sim.set(reset_is_honest=0)
+    sim.fault("infer", "ccu_exception")
+    with Straight(library, manifest, sim.index) as model, pytest.raises(DeviceFailed):
+        model.prefill(0, [1])
+    exit_, found = as_json(sim, capsys, "--limit", "2", "--tokens", "3", "--model", str(ignorant))
     assert exit_ is Exit.DIFFERENT
     assert found["differences"] >= 5
     assert found["findings"][0].startswith("differences: prompt ")
