@@ -91,7 +91,7 @@ def _scrap() -> None:
     for executor, sim in _past:
         if not sim.truth("jobs_running"):
             calls = executor.calls
-            for slot in (slot for pool in calls._pools for slot in pool.quarantined()):
+            for slot in (slot for pool in calls.pools for slot in pool.quarantined()):
                 slot.release()
             calls.close()
     _past.clear()

@@ -163,7 +163,7 @@ def two_generations(b: Bench) -> None:
     for seq_id in (1, 2):
         b.sim.fault("infer", "ccu_exception")
         assert not b.run(seq_id, PROMPT).status.ok
-        until(lambda: serves(b))
+        until(lambda: serves(b) or not b.executor.health().live)
 
 
 def submit_aside(b: Bench) -> None:

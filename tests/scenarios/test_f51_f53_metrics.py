@@ -77,7 +77,7 @@ def gauges_are_what_there_is(b: Bench) -> None:
     assert gauges == {
         "slots_free": written["free"] + 1,  # the golden run has a slot of its own, which no rule counts
         "slots_leased": counts.leased,
-        "slots_quarantined": sum(len(pool.quarantined()) for pool in calls._pools),
+        "slots_quarantined": sum(len(pool.quarantined()) for pool in calls.pools),
         "sequences_free": written["kv_free"],
         "sequences_in_doubt": written["lost_kv"],
         "jobs_in_flight": written["permits"],
