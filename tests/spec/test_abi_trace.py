@@ -17,7 +17,7 @@ import pytest
 from executing import READY_S, Bench, executing
 from moments import MANIFEST, names, since, until
 
-from runtime.calls import GOLDEN_DECODES, GOLDEN_PROMPT
+from runtime import golden
 from runtime.calrt import Kv, Library
 from runtime.engine import MonitorHeld
 from runtime.executor import DeviceExecutor, Refused
@@ -103,8 +103,8 @@ def test_the_calls_of_the_golden_run(library: Library) -> None:
     with executing(library) as b:
         seen = b.sim.trace()
         calls = list(seen[names(seen).index("can_allocate") :])
-        lengths = [(PREFILL, len(GOLDEN_PROMPT), 0)]
-        lengths += [(DECODE, 1, len(GOLDEN_PROMPT) + i) for i in range(GOLDEN_DECODES)]
+        lengths = [(PREFILL, len(golden.PROMPT), 0)]
+        lengths += [(DECODE, 1, len(golden.PROMPT) + i) for i in range(golden.DECODES)]
         for contract, count, past in lengths:
             job, calls = calls[: len(specified(contract))], calls[len(specified(contract)) :]
             assert names(job) == specified(contract)
