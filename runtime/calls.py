@@ -141,8 +141,8 @@ class DeviceCalls:
         if context.request.past_len == 0:  # a sequence that begins has an id that was never used
             self._kv_ids[seq_id] = next(self._next_kv_id)
         context.kv_id = self._kv_ids[seq_id]
-        if mismatch := self._kv().mismatch(context.kv_id, context.request.past_len):
-            context.fails(Failure("past_len", 0, mismatch))
+        if unfit := self._unfit(context):
+            context.fails(unfit)
             return "ok"  # `prepare` refuses it, and CalRT is not called: Apply would change what is committed
         granted, failure = self._kv().reserve(context.kv_id, context.target_len)
         context.reserved = granted
