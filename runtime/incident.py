@@ -97,7 +97,7 @@ def dossier(
         "health": health().as_dict(),
         "counters": dict(_samples(metrics)),
         **then,
-        "journal": [json.loads(line) for line in engine.journal.lines()],
+        "journal": list(engine.journal.records()),
     }
 
 

@@ -101,20 +101,20 @@ class Journal:
                 return
             yield Entry(*entry)
 
-    def lines(self) -> Iterator[str]:
-        """JSON, one line each: first what the reader must know, then the steps from a known state on.
+    def records(self) -> Iterator[dict[str, Any]]:
+        """As plain data: first what the reader must know, then the steps from a known state on.
 
-        `state` null: they begin with the initial state. Otherwise it is the state before the first of them."""
+        `state` None: they begin with the initial state. Otherwise it is the state before the first of them."""
         checkpoints = list(self._checkpoints)  # before the ring, which may only reach less far back meanwhile
         entries = self.entries()
         state, begins = None, 0
         if entries and entries[0].number:
             start = next(c for c in checkpoints if c.number + 1 >= entries[0].number)
             state, begins = start.state, start.number + 1
-        yield json.dumps({"journal": FORMAT, **self._about, "begins": begins, "state": state})
+        yield {"journal": FORMAT, **self._about, "begins": begins, "state": state}
         for e in entries[begins - entries[0].number if entries else 0 :]:
-            yield json.dumps(asdict(e))
+            yield asdict(e)
 
     def write(self, path: Path) -> None:
-        """The lines as a file that only its owner may read, all of it or nothing. Raises OSError."""
-        write_private(path, "".join(f"{line}\n" for line in self.lines()).encode())
+        """The records as lines of JSON, in a file of its owner alone, all of it or nothing. Raises OSError."""
+        write_private(path, "".join(f"{json.dumps(record)}\n" for record in self.records()).encode())
