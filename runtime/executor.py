@@ -28,7 +28,7 @@ from machines.job import JobState
 from machines.protocol import RULEBOOK
 from machines.protocol.host import CLOSED, ENDED, READY, SETTLED, leading
 from machines.protocol.variables import JobCall, LifecycleCall
-from machines.rulebook import Rule
+from machines.rulebook import Effect, Rule
 from runtime.actors import Outcomes, Progress, actor, drive
 from runtime.calls import DeviceCalls, checked
 from runtime.compiled import CompiledRule, Program, Rejected
@@ -215,14 +215,32 @@ class DeviceExecutor:
             return Status(kind=StatusKind.UNAVAILABLE, stage="seq_rm", text="the device is not serving", seq_id=seq_id)
         observed = "ok"
         if rule.rule.begins is not None:
-            observed = self._table[rule.rule.begins.name](sequence)
-            self.engine.fire(self._outcomes.of(rule.rule.begins, observed), sequence, observed)
+            observed = self._aside(rule.rule.begins, sequence)
         if observed == "ok":
             self._forget_sequence(seq_id, sequence)
             return Status(kind=StatusKind.OK, seq_id=seq_id)
         return Status(
             kind=StatusKind.INTERNAL, stage="seq_rm", text="what the device holds is not known", seq_id=seq_id
         )
+
+    def _aside(self, effect: Effect, sequence: Any) -> str:
+        """A client's own call, made by a thread of its own: when it hangs, the client waits until that has become a
+        drain and then Failed, and no longer (F36). What was observed; "" if it has not returned."""
+        said: list[str] = []
+
+        def make() -> None:
+            try:
+                observed = self._table[effect.name](sequence)
+                self.engine.fire(self._outcomes.of(effect, observed), sequence, observed)
+                said.append(observed)
+            except Exception as error:
+                self.observer.died(effect.name, effect.name, error)
+                self._died(effect.name)
+
+        thread = self._thread(effect.name, make)
+        thread.start()
+        thread.join((self.config.stuck_ms + self.config.grace_ms) / 1000)
+        return said[0] if said else ""
 
     def switch_model(self, manifest: Path) -> Status:
         """Begin a planned switch (§9.2): jobs on the device end, then the next generation is of this model; if it does
@@ -308,6 +326,7 @@ class DeviceExecutor:
         comes again, or after `close`; from any thread, but not from a signal's handler."""
         self._dead, self.abandoned = self._dead or ABANDONED, True
         self._answer_all(StatusKind.UNAVAILABLE, ABANDONED)
+        self.engine.fire((self.program.rules["client.give_up"],))  # what comes back from a call finds it Failed
         self.engine.stop()
         self.observer.abandoned()
 

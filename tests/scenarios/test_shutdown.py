@@ -181,6 +181,9 @@ def test_f49_abandon_answers_everybody_at_once(library: Library) -> None:
         b.executor.abandon()
         assert not b.executor.close(), "nothing is given back"
         assert b.calls() == calls, "and no call was made for it"
+        d.let_go.set()
+        until(lambda: not books(b)["waits"])
+        assert set(b.calls()[len(calls) :]) <= {"wait", "get_status", "tensor_size"}, "what comes back begins nothing"
 
 
 def test_f49_a_job_that_arrives_while_all_are_answered(library: Library) -> None:
