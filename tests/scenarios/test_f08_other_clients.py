@@ -197,13 +197,14 @@ def test_f11_a_client_that_is_interrupted_in_enqueue(library: Library, where: st
     assert b.sim.violations() == ()
 
 
-def test_f11_admission_dies_inside_a_call(library: Library) -> None:
+def test_f11_admission_dies_inside_a_call(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     """What became of the call is not known: everybody is answered, and nothing is served any more (F47)."""
 
     def bug(job: object) -> str:
         raise ZeroDivisionError
 
-    with executing(library) as b:
+    monkeypatch.setattr("runtime.executor.LATEST_S", 0.2)
+    with executing(library, close_ms=100) as b:
         with standing(b):
             mine = b.enqueue(1, PROMPT)
             b.executor._table["prepare"] = bug  # type: ignore[index]

@@ -30,7 +30,7 @@ def one_of(kind: str) -> int:
 
 
 KINDS = [kind for kind in INFER.classes if kind != "ok"]
-LASTING = [kind for kind in KINDS if kind != "compatibility"]  # after that a human repairs
+LASTING = [kind for kind in KINDS if kind not in ("compatibility", "artifact")]  # else: a human repairs, or rolls back
 
 
 def treated(b: Bench, kind: str, doubted: bool) -> list[str]:

@@ -29,7 +29,7 @@ QUICK = PATIENT | {"kv_retry_ms": 5}
 
 
 # -- F26 ---------------------------------------------------------------------------------------------------------------
-TIMED = {"slots": 1, "admission_ms": 1000, "execution_ms": 1500, "backoff_ms": 50, "kv_retry_ms": 20}
+TIMED = {"slots": 1, "admission_ms": 700, "execution_ms": 1000, "backoff_ms": 50, "kv_retry_ms": 20}
 
 
 def by_itself(b: Bench, within_s: float) -> list[str]:
@@ -93,7 +93,7 @@ def test_control_f26_the_clock_is_looked_at_when_work_comes(library: Library, mo
     monkeypatch.setattr(DeviceExecutor, "_arrive", look)
     monkeypatch.setattr(executor_module, "LATEST_S", 0.2)
     with executing(library, **TIMED | {"close_ms": 100}) as b:
-        assert by_itself(b, 1.0)[0] == "the back-off ends"
+        assert by_itself(b, 0.3)[0] == "the back-off ends"
 
 
 # -- F27 ---------------------------------------------------------------------------------------------------------------
