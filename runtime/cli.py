@@ -41,6 +41,8 @@ Examples:
   calexec models my.calbin --kind big_prefill=PrefillIds --kind big_decode=Decode --position position_ids
           --csr cur_seq,total_seq --manifest-out my.json
                                                      a manifest for it
+  calexec run --faults 0.05 --cancel 0.1 --seed 7    decode prompts through the executor, and let things go wrong
+  calexec storm --seeds 1-10                         a thousand random events for each seed
 
 \b
 Exit codes:

@@ -10,6 +10,7 @@ server does when a sequence is lost; the faults (runtime/weather.py) are the sim
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from machines.protocol.host import READY
 from machines.protocol.params import FACTS
 from machines.protocol.variables import drained, leftovers, line, waits
 from machines.rulebook import Rule
+from runtime.buffers import BufferLease
 from runtime.calls import ExecutorError
 from runtime.calrt import NativeMissing
 from runtime.clients import KEPT, LATE_S, Clients, Ends, Order, Tally
@@ -190,6 +192,12 @@ def books(executor: DeviceExecutor, simulator: Simulator | None = None) -> tuple
     return tuple(wrong)
 
 
+def leases_left(executor: DeviceExecutor) -> int:
+    """Leases that nobody gave back or quarantined, also those of ended generations, whose pools have forgotten them."""
+    pools = set(executor.calls.pools)
+    return sum(isinstance(o, BufferLease) and o.live and o._pool in pools for o in gc.get_objects())
+
+
 def idle(executor: DeviceExecutor) -> bool:
     """Wait until nothing is under way."""
     waiter = Waiter()
@@ -318,7 +326,7 @@ def _aftermath(
     ledger = books(executor, simulator) if idle(executor) else ("jobs are under way that never end",)
     if at_work.device_failed():
         return Aftermath(True)
-    leased = executor.calls.pool.counts().leased if executor.calls.pool else 0
+    leased = leases_left(executor)
     served = None if after is None else after.requests == {Ends.COMPLETED: 1} and not after.findings
     return Aftermath(False, served, ledger, leased, after)
 
@@ -328,6 +336,8 @@ def _findings(
 ) -> tuple[str, ...]:  # fmt: skip
     """What is wrong, in words."""
     found = [*tally.findings, *(f"ledger: {text}" for text in aftermath.ledger or ())]
+    if aftermath.leased:
+        found.append(f"leases: {aftermath.leased} of them never given back")
     found += [f"violation: {v.kind}: {v.text}" for v in violations[:KEPT]]
     found += [f"against the rulebook: {text}" for text in wrong_steps[:KEPT]]
     if aftermath.after and not aftermath.served:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from attrs import define, field
 
-from machines.errors import CODES, observed
+from machines.errors import CODES, ErrorClass
 from runtime.clients import Answers, Clients
 from runtime.executor import DeviceExecutor, Refused
 from runtime.job import InferenceRequest, InferenceResult, JobHandle
@@ -31,7 +31,7 @@ from runtime.manifest import CalTaskKind
 from runtime.oracle import Oracle
 from runtime.status import Status, StatusKind, now_us
 from runtime.symptoms import Fault, unexplained
-from runtime.weather import ARGUMENT_MAX, AS_THE_FACT_SAYS, NEEDS_A_PERSON, SURVIVABLE, Weather
+from runtime.weather import ARGUMENT_MAX, AS_THE_FACT_SAYS, SURVIVABLE, Weather
 
 __all__ = ["EVENTS", "LULL", "Storm", "ended_rightly"]
 
@@ -52,7 +52,7 @@ JOB_CALLS = ("infer", "infer", "wait", "wait", "apply", "can_allocate", "set_csr
              "bind_sequence")  # fmt: skip
 RESET_CALLS = ("reset_ccu", "reset_configuration", "reset")
 RESET_ONE_IN = 12  # faults
-FATAL = tuple(c.number for c in CODES if c.number and observed("infer", c.number) in NEEDS_A_PERSON[:1])
+FATAL = tuple(c.number for c in CODES if c.kind is ErrorClass.Compatibility)
 FIRST_SEQUENCE = 1_000  # those of `run`'s clients are lower
 OWN_DOING = ("admission.refuse", "past_len")  # of a length that does not fit its sequence
 READY_S = 20.0

@@ -2,8 +2,8 @@
 
 Theory. Each call of infer, Wait, Apply and canAllocate fails by the same chance. What happens then is drawn among all
 that the simulator can do at that call, but for what nobody can recover from: codes for which §8 wants a person
-(Compatibility, Artifact), and, under a policy that stands on a vendor fact, a device that breaks this fact. Each
-generation draws anew from the seed.
+(Compatibility, Artifact, and Programming, which switches a feature off), and, under a policy that stands on a vendor
+fact, a device that breaks this fact. Each generation draws anew from the seed.
 
 Faults befall the device while it serves, and it recovers undisturbed: a golden run makes some 26 such calls and has one
 attempt on each rung of the reset ladder, so at a chance of 5 % four recoveries in ten fail for bad luck alone, and no
@@ -26,7 +26,7 @@ from typing import Any
 
 from attrs import define, field
 
-from machines.errors import CODES, observed
+from machines.errors import CODES, ErrorClass
 from runtime.compiled import CompiledRule
 from runtime.executor import DeviceExecutor
 from runtime.simulator import Call, Simulator
@@ -38,8 +38,8 @@ MILLION = 1_000_000
 CALLS = ("infer", "wait", "apply", "can_allocate")
 PLANNED = 64  # faults of each call that are planned ahead; nearly every generation ends long before
 RECOVERS = frozenset({"recover", "retry"})  # events of the device's table that lead to a reset
-NEEDS_A_PERSON = ("compatibility", "artifact")
-SURVIVABLE = tuple(c.number for c in CODES if c.number and observed("infer", c.number) not in NEEDS_A_PERSON)
+NEEDS_A_PERSON = (ErrorClass.Compatibility, ErrorClass.Artifact, ErrorClass.Programming)
+SURVIVABLE = tuple(c.number for c in CODES if c.number and c.kind not in NEEDS_A_PERSON)
 BREAKS_A_FACT = {"write_after_reset": "reset_stops_dma", "ignore": "reset_is_honest"}
 AS_THE_FACT_SAYS = -1
 ARGUMENT_MAX = {"throw": 3, "nan": 1024, "inf": 1024, "short_tensor": 1024, "late": 10_000}

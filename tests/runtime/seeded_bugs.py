@@ -183,6 +183,10 @@ BUGS = (
         installed=instead(DeviceCalls, "undo", one_lease_lost), settings=SMALL,
     ),
     Bug(
+        name="leak-old", about="one lease is never given back, and its generation ends", seen_as="leases_left",
+        installed=instead(DeviceCalls, "undo", one_lease_lost), settings=SMALL, planned=(("infer", "nan", 20),),
+    ),
+    Bug(
         name="no-status", about="GetStatus is not looked at", seen_as="unexplained",
         installed=instead(Output, "get_status", lambda ask: lambda self: (ask(self)[0], BufStatus.DONE)),
         settings=SMALL, planned=(("infer", "ccu_exception", 10),),

@@ -32,6 +32,7 @@ SEEN = {
     "no-answer": (Exit.UNEXPLAINED, r"unanswered: job \d+: 1 s were its deadline"),
     "double-answer": (Exit.DIFFERENT, r"changed_answers: job (\d+): first CANCELLED: job \1, .*, then OK: job \1"),
     "leak": (Exit.UNEXPLAINED, r"ledger: free: the books say 3, there are 2"),
+    "leak-old": (Exit.UNEXPLAINED, r"leases: 1 of them never given back"),
     "no-status": (
         Exit.UNEXPLAINED,
         r"none of the faults explains it \(infer: ccu_exception\): .*the device wrote 0 bytes",
