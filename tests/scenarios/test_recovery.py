@@ -10,10 +10,10 @@ from executing import READY_S, SHORT, Bench, executing, unused
 from moments import end, last, names, since, until
 
 from runtime.calbin import sample
-from runtime.calls import GOLDEN_DECODES
 from runtime.calrt import Library
 from runtime.config import Config
 from runtime.executor import DeviceExecutor, Refused
+from runtime.golden import DECODES
 from runtime.lane import Lane
 from runtime.manifest import CalTaskKind
 from runtime.oracle import Oracle
@@ -23,7 +23,7 @@ from tests.machines.test_errors import SPECIFIED
 
 PROMPT, OTHER = list("Grüße".encode()), list(b"another prompt")
 RESETS = ("reset_ccu", "reset_configuration", "reset")
-GOLDEN_RUNS = 1 + GOLDEN_DECODES
+GOLDEN_RUNS = 1 + DECODES
 
 
 # -- F40: reset says success, and the card stays poisoned ------------------------------------------------------------
