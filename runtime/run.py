@@ -116,9 +116,11 @@ class Report:
         """The worst of what was found."""
         if self.differences or self.violations or self.wrong_steps or self.changed_answers:
             return Exit.DIFFERENT
+        if self.unexplained or self.unanswered:
+            return Exit.UNEXPLAINED
         if self.abandoned:
             return Exit.ABANDONED
-        if self.unexplained or self.unanswered or self.leases_left or self.ledger or self.served_after is False:
+        if self.leases_left or self.ledger or self.served_after is False:
             return Exit.UNEXPLAINED
         if self.device_failed:
             return Exit.FAILED

@@ -130,9 +130,9 @@ def some_never_answered(resolve: Any) -> Any:
 def no_deadlines(timers: Any) -> Any:
     """F35: nothing bounds what the device does."""
 
-    def wrong(config: Any) -> Any:
+    def wrong(*of: Any) -> Any:
         unbounded = dict.fromkeys(("clock.execution", "clock.request"), lambda s, element: None)
-        return timers(config) | unbounded
+        return timers(*of) | unbounded
 
     return wrong
 
