@@ -101,6 +101,7 @@ class DeviceCalls:
     _said: dict[str, str] = field(factory=dict)  # by calbin: the digest of its first golden run in this process
     _recorded: bool = False  # what differs from the manifest was looked up in this generation
     _generations: list[_Generation] = field(factory=list)  # the present one last; of the others what is in doubt
+    _begun: list[Handle] = field(factory=list)  # of a configuration that is not complete
     _written_late: set[tuple[int, int, CalTaskKind]] = field(factory=set)
     _closed: bool = False
     _kv_ids: dict[int, int] = field(factory=dict)
@@ -322,6 +323,7 @@ class DeviceCalls:
         code, calbin = self.library.calbin(self.manifest.calbin_path)
         if calbin is None:
             return failed("load the calbin", code, self.library)
+        self._begun.insert(0, calbin)
         model = verify_loaded(self.manifest, calbin, self.generation_id)
         if failure := failed("configure", self.device.configure(calbin), self.library):
             return failure
@@ -330,13 +332,15 @@ class DeviceCalls:
         code, manager = self.device.kv()
         if manager is None:
             return failed("create the KvManager", code, self.library)
+        self._begun.insert(0, manager)
         size = KvSize.of(manager)
         if isinstance(size, Failure):
             return size
         pool = BufferPool(self.library, self.device, calbin, model, self.config.slots + 1, self.dropped.put)
         if failure := pool.build():
             return failure
-        self._generations.append(_Generation(pool, [manager, calbin]))
+        self._generations.append(_Generation(pool, self._begun))
+        self._begun = []
         max_seq = next(iter(model.submodels.values())).max_seq
         self.kv = KvCoordinator(manager, size, max_seq, self.config.sequences_max)
         self.calbin, self.pool, self.model = calbin, pool, model  # the model last: with it, requests are looked at
@@ -406,8 +410,9 @@ class DeviceCalls:
         self._watch_ended(is_done=False)
         self._release_ended()
         self._generations = [g for g in self._generations if not g.release()]
+        self._begun = [handle for handle in self._begun if handle.release()]
         self._closed = self._closed or not self.device.release()
-        return self._closed and not self._generations
+        return self._closed and not self._generations and not self._begun
 
     # -- what there is -----------------------------------------------------------------------------------------------
     @property

@@ -72,7 +72,7 @@ def found(library: Library, kind: str, doubted: bool, **more: Any) -> list[str]:
     return [*wrong, *(f"{v.kind}: {v.text}" for v in b.sim.violations())]
 
 
-@pytest.mark.parametrize("starts_nothing", [0, 1])
+@pytest.mark.parametrize("starts_nothing", [0, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("kind", [k for k in KINDS if k != "busy"])
 def test_f21_an_error_is_doubted_by_default(library: Library, kind: str, starts_nothing: int) -> None:
     assert found(library, kind, doubted=True, submit_error_starts_nothing=starts_nothing) == []

@@ -12,13 +12,16 @@ from typing import Any
 import moments
 import pytest
 from attrs import evolve
-from executing import READY_S, Bench, executing
+from executing import READY_S, SHORT, Bench, executing, unused
 from moments import books, end, names, says, since, until
 from places import PATIENT, ledger, settled
 
 from runtime import executor as executor_module
-from runtime.calrt import Library
-from runtime.executor import Part
+from runtime.calbin import sample
+from runtime.calls import DeviceCalls
+from runtime.calrt import Handle, Library
+from runtime.config import Config
+from runtime.executor import DeviceExecutor, Part
 from runtime.status import StatusKind, now_us
 
 PROMPT, OTHER = list("Grüße".encode()), list(b"another prompt")
@@ -115,6 +118,47 @@ def test_control_f24_what_was_taken_is_kept(
         monkeypatch.setattr(moments, "READY_S", 0.3)
         monkeypatch.setitem(b.executor._table, effect, lambda job: "ok")
         assert seen in "; ".join(cancelled_after(b, len(calls)))
+
+
+# The same kind, where a generation is made: each call of configuring fails in turn.
+CONFIGURING = ("configure", "create_kv", "tokens_per_unit", "units_total", "create_input", "create_output", "map_buf")
+
+
+def left_by_a_start(library: Library, call: str) -> tuple[bool, int]:
+    """(whether it became Ready, handles that are left once it was closed), of an executor whose start met a fault."""
+    sim, model, create, made = unused(library), sample("tiny").with_suffix(".json"), Handle.__init__, []
+
+    def created(handle: Handle, *arguments: Any) -> None:
+        made.append(handle)  # a handle that Python forgets is not given back by that
+        create(handle, *arguments)
+
+    sim.fault(call, "return", OUT_OF_RANGE, 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Handle, "__init__", created)
+        executor = DeviceExecutor(Config(manifest=str(model), device=sim.index, **SHORT))
+        was_ready = executor.wait_ready(READY_S)
+        executor.close()
+    return was_ready, sum(not handle._released for handle in made)
+
+
+@pytest.mark.parametrize("call", CONFIGURING)
+def test_f24_a_failure_of_each_call_of_configuring(library: Library, call: str) -> None:
+    assert left_by_a_start(library, call) == (True, 0), "the next generation is complete"
+
+
+def test_control_f24_handles_of_a_start_that_are_forgotten(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Forgetful(list[Handle]):
+        def insert(self, *_: object) -> None:
+            pass
+
+    configure = DeviceCalls._configure
+
+    def forgetting(calls: DeviceCalls) -> Any:
+        calls._begun = Forgetful()
+        return configure(calls)
+
+    monkeypatch.setattr(DeviceCalls, "_configure", forgetting)
+    assert left_by_a_start(library, "create_input")[1] > 0
 
 
 # -- F25 ---------------------------------------------------------------------------------------------------------------
