@@ -135,9 +135,10 @@ def test_f55_control_nobody_looks(library: Library, monkeypatch: pytest.MonkeyPa
 
 def test_f55_control_the_wrong_row_is_judged(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     read = Lane.read
-    monkeypatch.setattr(Lane, "read", lambda lane, count, target: read(lane, count % TILE + 1, target))
-    with executing(library, **MANY) as b, pytest.raises(AssertionError, match="not delivered"):
-        check_not_delivered(b, 3, 0, NOT_FINITE["NaN"])
+    with executing(library, **MANY) as b, monkeypatch.context() as patch:
+        patch.setattr(Lane, "read", lambda lane, count, target: read(lane, count % TILE + 1, target))
+        with pytest.raises(AssertionError, match="not delivered"):
+            check_not_delivered(b, 3, 0, NOT_FINITE["NaN"])
 
 
 # -- F64: nothing grows ----------------------------------------------------------------------------------------------
@@ -241,7 +242,7 @@ def test_f64_control_threads_files_and_handles(library: Library) -> None:
                 kept.append(open(os.devnull, "rb"))  # noqa: SIM115
                 kept.append(threading.Thread(target=stop.wait, daemon=True))
                 kept[-1].start()
-                kept.append(calls.device.input(calls._calbin(), 0)[1])
+                kept.append(calls.device.input(calls.calbin, 0)[1])
 
         try:
             with pytest.raises(AssertionError, match="'files': 1, 'threads': 1, 'buffers': 1, 'buffers_created': 1"):

@@ -199,7 +199,10 @@ def check_code(library: Library, caplog: pytest.LogCaptureFixture, stage: str, c
         elif kind in RESET:
             assert ready, "recovered"
             assert resets, "by a reset"
-        if ready:
+        if kind == "Programming" and b.executor.calls.generation_id == 1:
+            with pytest.raises(Refused, match="switched off"):  # §8: what it was about, in this generation
+                b.enqueue(2, OTHER)
+        elif ready:
             assert b.tokens(2, OTHER, 2) == b.oracle.tokens(OTHER, 2)
     assert b.sim.violations() == ()
 
@@ -260,7 +263,7 @@ def check_latched(b: Bench, times: int) -> bool:
     return ready
 
 
-@pytest.mark.parametrize(("times", "served"), [(1, True), (2, True), (3, True), (4, False), (500, False)])
+@pytest.mark.parametrize(("times", "served"), [(1, True), (3, True), (4, False), (500, False)])
 def test_f45_a_sticky_error_is_latched(library: Library, times: int, served: bool) -> None:
     """Each recovery's golden run meets the error once; there are three."""
     with executing(library, recoveries_max=3) as b:

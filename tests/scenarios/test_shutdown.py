@@ -121,6 +121,7 @@ def test_f49_control_without_the_hard_tier(library: Library, monkeypatch: pytest
             check_stopped(b, handles, closed, HARD_S)
 
 
+@pytest.mark.nightly
 def test_f49_control_threads_that_are_known_to_be_stuck_are_not_joined(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:

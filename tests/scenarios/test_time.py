@@ -168,6 +168,7 @@ def test_f35_more_of_them_than_may_be_left_behind(library: Library) -> None:
         assert not b.run(9, OTHER).status.ok
 
 
+@pytest.mark.nightly
 def test_f35_control_a_deadline_that_does_not_cover_the_execution(library: Library) -> None:
     with driving(library) as d, executing(library, **{**HANGING, "execution_ms": 10_000}) as b:
         d.hold_next("output_wait")
@@ -246,6 +247,7 @@ def test_f36_control_a_client_that_makes_the_call_itself(library: Library, monke
         d.let_go.set()
 
 
+@pytest.mark.nightly
 def test_f36_control_a_clock_that_calls_the_driver(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever ends a generation must not be stuck in the driver: it may be the clock."""
     with driving(library) as d, executing(library, **SPINNING) as b:
@@ -353,6 +355,7 @@ def test_f39_the_wall_clock_changes_nothing(library: Library, monkeypatch: pytes
         assert b.tokens(2, OTHER, 2) == b.oracle.tokens(OTHER, 2)
 
 
+@pytest.mark.nightly
 def test_f39_control_an_engine_that_follows_the_wall_clock(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     with executing(library, close_ms=100) as b, monkeypatch.context() as patch:
         wall = WallClock(patch)
