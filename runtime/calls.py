@@ -405,14 +405,14 @@ class DeviceCalls:
             self.kv.mark_unknown(context.kv_id)
 
     def close(self) -> bool:
-        """Give back what is not in quarantine. False: something could not be released; it lives on, and a second call
-        tries that again."""
+        """Give back what is not in quarantine, which is kept for ever. False: something else could not be released; it
+        lives on, too, and a second call tries that again."""
         self._watch_ended(is_done=False)
         self._release_ended()
-        self._generations = [g for g in self._generations if not g.release()]
+        self._generations = [g for g in self._generations if not g.release() or g.in_doubt]
         self._begun = [handle for handle in self._begun if handle.release()]
         self._closed = self._closed or not self.device.release()
-        return self._closed and not self._generations and not self._begun
+        return self._closed and not self._begun and not any(g.handles for g in self._generations)
 
     # -- what there is -----------------------------------------------------------------------------------------------
     @property

@@ -196,6 +196,19 @@ def test_f51_when_the_device_failed(
             b.executor.close()
 
 
+def test_what_is_in_quarantine_is_there_after_closing(library: Library) -> None:
+    """Its memory is kept for ever, and a gauge that said 0 would hide it."""
+    with executing(library) as b:
+        FAULTS["exception"](b)
+        until(lambda: quiet(b))
+        assert b.executor.close()
+        kept = [slot for pool in b.executor.calls.pools for slot in pool.quarantined()]
+        assert said(b)["slots_quarantined"][()] == len(kept) == 1
+        assert said(b)["quarantined_bytes"][()] == kept[0].byte_size > 0
+        assert b.sim.truth("buffers_alive") == 2 * len(kept[0].lanes)
+        assert b.executor.close(), "again the same"
+
+
 def test_f51_a_call_that_never_returns(library: Library) -> None:
     """The job never ends; from the closing on nobody waits for it, and it is counted as that."""
     with executing(library, close_ms=300, execution_ms=60_000) as b, standing(b):
