@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -98,12 +98,16 @@ def _scrap() -> None:
 
 
 @contextmanager
-def executing(library: Library, sim_settings: dict[str, int] | None = None, **config: Any) -> Iterator[Bench]:
-    """A Ready executor; afterwards it is closed, the simulator saw no violation, and nothing is left."""
+def executing(
+    library: Library, sim_settings: dict[str, int] | None = None, now_us: Callable[[], int] = now_us, **config: Any
+) -> Iterator[Bench]:
+    """A Ready executor; afterwards it is closed, the simulator saw no violation, and nothing is left. now_us: the clock
+    of its deadlines."""
     sim = unused(library)
     sim.set(**(sim_settings or {}))
     model = sample("tiny")
-    executor = DeviceExecutor(Config(manifest=str(model.with_suffix(".json")), device=sim.index, **{**SHORT, **config}))
+    chosen = Config(manifest=str(model.with_suffix(".json")), device=sim.index, **{**SHORT, **config})
+    executor = DeviceExecutor(chosen, now_us)
     try:
         assert executor.wait_ready(READY_S), "the golden run did not pass"
         yield Bench(executor, sim, Oracle.of_calbin(model))
