@@ -207,6 +207,10 @@ def _contradictions(config: Config) -> Iterator[str]:
         yield f"rungs is {shown(list(config.rungs))}; expected some of {listed(RESETS)}, in this order, each once"
     if config.dump and not config.dump_directory:
         yield "dump is true, but dump_directory is missing; expected a directory: there is no default (S12)"
+    sees = p.GOLDEN_SEES.name
+    if config.switches and POLICIES[config.policy] is Policy.Exit and not config.facts[sees]:
+        why = "policy exit never resets, and without a reset only a golden run that sees tells whether the device works"
+        yield f"switches is true, but the fact {sees} is not declared; expected it in facts: {why}"
     for trust, fact in (("trust_submit", p.SUBMIT_ERROR_STARTS_NOTHING), ("trust_exception", p.EXCEPTION_STOPS_DMA)):
         if getattr(config, trust) and not config.facts[fact.name]:
             yield f"{trust} is true, but the fact {fact.name} is not declared; expected it in facts"

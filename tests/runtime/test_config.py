@@ -148,6 +148,7 @@ BROKEN = {
     "fact near another": ("[facts]\nreset_is_hones = true", ['nearest is "reset_is_honest"']),
     "fact as a number": ("[facts]\nreset_is_honest = 1", ["facts[reset_is_honest] is 1; expected true or false"]),
     "facts as a number": ("facts = 3", ["facts "]),
+    "a switch that would have to reset": ("switches = true", ["golden_sees_broken_device is not declared"]),
     "trusted without the fact": ("trust_submit = true", ["submit_error_starts_nothing is not declared"]),
     "trusted without the other": ("trust_exception = true", ["exception_stops_dma is not declared"]),
     "key twice": ("slots = 1\nslots = 2", ["not TOML"]),
