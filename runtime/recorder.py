@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Full, Queue
 
 __all__ = ["TASKS_MAX", "Recorder"]
@@ -26,7 +27,7 @@ class Recorder:
         self._on_failure = on_failure
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._mu = threading.Lock()
-        self._begun = self._closed = False
+        self._begun = self._closed = self._given_up = False
 
     def hand_over(self, kind: str, task: Callable[[], None]) -> None:
         """Never blocks, never raises."""
@@ -47,15 +48,14 @@ class Recorder:
             self._closed = True
         if not self._begun:
             return True
-        try:
+        with suppress(Full):
             self._tasks.put(None, timeout=timeout_s)
-        except Full:
-            return False
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+            self._thread.join(timeout_s)
+        self._given_up = self._thread.is_alive()
+        return not self._given_up
 
     def _run(self) -> None:
-        while (item := self._tasks.get()) is not None:
+        while not self._given_up and (item := self._tasks.get()) is not None:
             kind, task = item
             try:
                 task()

@@ -6,6 +6,7 @@ what the clients counted; whether a milestone was reached is what the device's t
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -155,6 +156,7 @@ FAULTS: dict[str, Callable[[Bench], int]] = {
 }  # fmt: skip
 
 
+SOON = {"execution_ms": 300, "grace_ms": 100}
 ALWAYS = {"none", "cancel before submit", "wrong past_len", "request", "lifecycle", "nan", "hang", "undo"}
 
 
@@ -162,7 +164,7 @@ ALWAYS = {"none", "cancel before submit", "wrong past_len", "request", "lifecycl
     "kind", [pytest.param(kind, marks=[] if kind in ALWAYS else [pytest.mark.nightly]) for kind in FAULTS]
 )
 def test_f51_f53_after_each_kind_of_fault(library: Library, kind: str) -> None:
-    with executing(library, execution_ms=300, grace_ms=100) as b:
+    with executing(library, **(SOON if kind == "hang" else {})) as b:
         accepted = FAULTS[kind](b)
         until(lambda: quiet(b))
         until(lambda: not said(b)["jobs"][()])
@@ -211,15 +213,24 @@ def test_what_is_in_quarantine_is_there_after_closing(library: Library) -> None:
 
 def test_f51_a_call_that_never_returns(library: Library) -> None:
     """The job never ends; from the closing on nobody waits for it, and it is counted as that."""
-    with executing(library, close_ms=300, execution_ms=60_000) as b, standing(b):
+    with executing(library, stuck_ms=60_000, close_ms=300) as b:
+        there, go = threading.Event(), threading.Event()
+
+        def hangs(job: object) -> str:
+            there.set()
+            go.wait(READY_S)
+            return "ok"
+
+        b.executor._table["infer"] = hangs  # type: ignore[index]
         handle = b.enqueue(1, PROMPT)
-        until(lambda: waiting(b))
+        assert there.wait(READY_S)
         b.executor.abandon()
         assert not end(handle).status.ok
         assert (total(b, "jobs_ended_total"), total(b, "jobs")) == (0, 1), "it is still there"
         b.executor.close()
         assert (total(b, "jobs_ended_total"), total(b, "jobs")) == (1, 0)
         assert {labels[-1] for labels in said(b)["jobs_ended_total"]} == {"Abandoned"}
+        go.set()
 
 
 def test_f51_what_is_refused_is_counted_apart(library: Library) -> None:
@@ -367,7 +378,7 @@ def test_the_time_in_which_python_could_not_run_is_known(library: Library) -> No
     ],
 )  # fmt: skip
 def test_recoveries_by_what_began_them(library: Library, kind: str, cause: str) -> None:
-    with executing(library, execution_ms=300, grace_ms=100, recoveries_max=5) as b:
+    with executing(library, **(SOON if kind == "hang" else {}), recoveries_max=5) as b:
         for rounds in (1, 2):
             FAULTS[kind](b)
             assert said(b)["recoveries_total"] == {(cause,): rounds}

@@ -125,9 +125,8 @@ def test_a_hard_stop_leaves_one(library: Library, tmp_path: Path) -> None:
         handle = b.enqueue(1, PROMPT)
         until(lambda: waiting(b))
         b.executor.abandon()
-        until(lambda: files(tmp_path))
-        found = content(files(tmp_path)[0])
-        assert found["what"] == "abandoned"
+        until(lambda: "abandoned" in [content(path)["what"] for path in files(tmp_path)])
+        (found,) = (c for c in map(content, files(tmp_path)) if c["what"] == "abandoned")
         assert [j["job"] for j in found["jobs"]] == [handle.job_id]
         assert [a["doing"] for a in found["health"]["actors"] if a["job"] == handle.job_id] == ["wait"]
 
@@ -233,8 +232,24 @@ def test_who_hands_over_too_much_is_told() -> None:
     go.set()
     assert recorder.close(READY_S)
     assert done == [0, 1, 2]
+    assert not recorder._thread.is_alive()
     recorder.hand_over("late", lambda: done.append(9))
     assert done == [0, 1, 2], "after closing nothing is begun"
+
+
+@pytest.mark.parametrize("others", [0, 3])
+def test_who_gives_up_leaves_no_thread(others: int) -> None:
+    """It ends with the task that it is in, and begins no other."""
+    go, done = threading.Event(), []
+    recorder = Recorder("r", lambda kind, why: None, tasks_max=3)
+    recorder.hand_over("slow", lambda: go.wait(READY_S))
+    until(lambda: recorder._tasks.empty())
+    for i in range(others):
+        recorder.hand_over("more", lambda i=i: done.append(i))
+    assert not recorder.close(0.05)
+    go.set()
+    recorder._thread.join(READY_S)
+    assert (recorder._thread.is_alive(), done) == (False, [])
 
 
 def test_a_task_that_fails_is_told_and_the_next_is_tried() -> None:
