@@ -273,7 +273,7 @@ def test_who_works_is_well_within_the_limit(library: Library) -> None:
 
 def test_a_wait_that_was_left_behind_costs_its_agent_alone(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Wait() of an ended generation that never returns: it is reported, and jobs are served."""
-    with executing(library, execution_ms=100, grace_ms=50) as b, stop() as s:
+    with executing(library, execution_ms=600, grace_ms=200) as b, stop() as s:
         call = b.executor._table["wait"]
 
         def once(element: Any) -> str:
