@@ -3,7 +3,7 @@
 from machines.rulebook import Actor
 
 CLIENT = Actor("client", "the host: arrives, cancels, removes, switches, closes, as it likes", environment=True)
-ADMISSION = Actor("admission", "the client's thread inside enqueue()")
+ADMISSION = Actor("admission", "takes a client's job to the submit queue")
 SUBMITTER = Actor("submitter", "the only thread that calls infer()")
 COMPLETION = Actor("completion", "the wait agents: Wait, convert, commit, deliver")
 UNWIND = Actor("unwind", "whichever of these gives a job's slot and KV back")

@@ -1,4 +1,4 @@
-"""From arrival to the submit queue: the client's thread inside `enqueue()` (§6.2, §6.3), FIFO with bounded bypass."""
+"""From arrival to the submit queue: a client's job on its way (§6.2, §6.3), FIFO with bounded bypass."""
 
 from machines.admission import AdmissionMode
 from machines.expr import ite
