@@ -21,16 +21,17 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-from attrs import evolve, frozen
+from attrs import evolve
 
 from machines.answer import AnswerState
 from machines.job import JobState
 from machines.protocol import RULEBOOK
 from machines.protocol.host import CLOSED, ENDED, READY, SETTLED, leading
-from machines.protocol.variables import JobCall, LifecycleCall
+from machines.protocol.variables import JobCall
 from machines.rulebook import Effect, Rule
 from runtime.actors import Outcomes, Progress, actor, drive
 from runtime.calls import DeviceCalls, checked
+from runtime.cast import CAST, timers
 from runtime.compiled import CompiledRule, Program, Rejected
 from runtime.config import Config
 from runtime.engine import Engine, Waiter
@@ -53,24 +54,6 @@ class Refused(RuntimeError):
         super().__init__(str(status))
 
 
-@frozen
-class Part:
-    """Threads of one actor: which rules they take, and how many there are."""
-
-    name: str
-    takes: Callable[[Rule], bool]
-    threads: Callable[[Config], int] = lambda config: 1
-
-
-# Who takes what (machines/protocol/actors.py). The janitor makes no call, so that it can never be stuck in one.
-CAST = (
-    Part("submitter", lambda r: r.actor.name == "submitter" and _begins(r, "infer")),
-    Part("unwinder", lambda r: r.actor.name == "submitter" and not _begins(r, "infer")),
-    Part("completion", lambda r: r.actor.name == "completion", lambda c: c.inflight + c.abandoned_max + 1),
-    Part("admission", lambda r: r.actor.name == "admission" and r.begins is not None),
-    Part("janitor", lambda r: r.begins is None and ((r.actor.name == "lifecycle" and bool(r.over)) or _refuses(r))),
-    Part("lifecycle", lambda r: r.actor.name == "lifecycle" and not r.over),
-)
 ANSWERS = {
     AnswerState.Ok: StatusKind.OK,
     AnswerState.Cancelled: StatusKind.CANCELLED,
@@ -86,15 +69,6 @@ VERDICTS = {  # of a deadline, by its rule (F37)
 ABANDONED = "abandoned"
 THREAD = "calexec"  # what the names of threads begin with
 LATEST_S = 5.0  # for threads to end and handles to be resolved, once the protocol has ended
-
-
-def _refuses(rule: Rule) -> bool:
-    """A step of admission that needs no call."""
-    return rule.actor.name == "admission" and rule.begins is None
-
-
-def _begins(rule: Rule, effect: str) -> bool:
-    return rule.begins is not None and rule.begins.name == effect
 
 
 class DeviceExecutor:
@@ -556,38 +530,3 @@ def _verdict(context: JobContext, rule: str) -> Iterator[str]:
 
 def _fires(rule: CompiledRule, variable: str, event: str) -> bool:
     return any(target.args[0].name == variable and fired == event for target, fired in rule.rule.fires)
-
-
-def timers(config: Config, now_us: Callable[[], int]) -> dict[str, Callable[[Any, Any], int | None]]:
-    """How long each interval of §9.1 and §9.2 lasts (us), by the clock's rule that ends it."""
-
-    def within(limit_ms: float) -> Callable[[Any, Any], int | None]:
-        """At most so long, and not beyond the request's own deadline."""
-
-        def after(s: Any, job: Any) -> int:
-            deadline_us = job.tag.request.deadline_us
-            left_us = limit_ms * 1000 if deadline_us is None else min(limit_ms * 1000, deadline_us - now_us())
-            return max(0, int(left_us))
-
-        return after
-
-    def fixed(ms: float) -> Callable[[Any, Any], int | None]:
-        return lambda s, element: int(ms * 1000)
-
-    lifecycle_ms = {"Reset": config.reset_ms, "Configure": config.configure_ms, "Golden": config.golden_ms}
-    grace = fixed(config.grace_ms)
-    return {
-        "clock.admission": within(config.admission_ms),
-        "clock.queue": within(config.queue_ms),
-        "clock.request": within(config.request_ms_max),
-        "clock.execution": fixed(config.execution_ms),
-        "clock.stuck": fixed(config.stuck_ms),
-        "clock.stuck.remove": fixed(config.stuck_ms),
-        "clock.stuck.lifecycle": lambda s, e: int(lifecycle_ms[list(LifecycleCall)[s.lifecycle_call].name] * 1000),
-        "clock.backoff": fixed(config.backoff_ms),
-        "clock.kv_retry": fixed(config.kv_retry_ms),
-        "clock.grace.recover": grace,
-        "clock.grace.give_up": grace,
-        "clock.grace.overdue": grace,
-        "clock.grace.close": fixed(config.close_ms),
-    }

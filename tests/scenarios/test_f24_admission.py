@@ -20,8 +20,9 @@ from runtime import executor as executor_module
 from runtime.calbin import sample
 from runtime.calls import DeviceCalls
 from runtime.calrt import Handle, Library
+from runtime.cast import Part
 from runtime.config import Config
-from runtime.executor import DeviceExecutor, Part
+from runtime.executor import DeviceExecutor
 from runtime.status import StatusKind, now_us
 
 PROMPT, OTHER = list("Grüße".encode()), list(b"another prompt")

@@ -20,7 +20,8 @@ from machines.protocol.effects import EFFECTS
 from machines.protocol.host import READY
 from runtime import health as module
 from runtime.calrt import Library
-from runtime.executor import CAST, Refused
+from runtime.cast import CAST
+from runtime.executor import Refused
 from runtime.health import ActorHealth, Health, limits_ms
 
 PROMPT, OTHER = list("Grüße".encode()), list(b"another prompt")
