@@ -17,7 +17,7 @@ from attrs import field, frozen
 from runtime.exits import Exit, Failure
 
 if TYPE_CHECKING:
-    from runtime.run import Report
+    from runtime.report import Report
 
 __all__ = ["Bug", "bug_named", "bugs"]
 

@@ -22,10 +22,11 @@ from typing import Any
 
 from attrs import define, field
 
-from runtime.clients import Ends, Order
+from runtime.clients import Order
 from runtime.exits import Exit, Failure
 from runtime.manifest import Manifest
 from runtime.prompts import Prompt
+from runtime.tally import Ends
 
 __all__ = ["Finished"]
 

@@ -27,7 +27,7 @@ from machines.rulebook import Rule
 from runtime.buffers import BufferLease
 from runtime.calls import ExecutorError
 from runtime.calrt import NativeMissing
-from runtime.clients import KEPT, LATE_S, Clients, Ends, Order, Tally
+from runtime.clients import LATE_S, Clients, Order
 from runtime.config import WAYS, Config
 from runtime.engine import Waiter
 from runtime.executor import DeviceExecutor
@@ -36,16 +36,17 @@ from runtime.manifest import Manifest, ManifestError
 from runtime.oracle import Oracle
 from runtime.prompts import Prompt
 from runtime.replay import Replay
+from runtime.report import Report, percentile
 from runtime.simulator import Simulator, Violation
+from runtime.tally import KEPT, Ends, Tally
 from runtime.weather import Weather
 
-__all__ = ["Asked", "Report", "run"]
+__all__ = ["Asked", "run"]
 
-COMPLETED_MIN = 0.9  # of the requests that were not cancelled
 START_S, IDLE_S, CLOSE_S = 60.0, 20.0, 60.0
 TOKENS_AFTER = 4  # of the prompt that must be served once the faults are over
 SHORT = {
-    "jobs_max": 256, "recoveries_max": 1 << 16, "admission_ms": 10_000, "queue_ms": 10_000, "execution_ms": 1_000,
+    "jobs_max": 256, "recoveries_max": 1 << 16, "admission_ms": 10_000, "queue_ms": 10_000, "execution_ms": 2_000,
     "request_ms_max": 30_000, "grace_ms": 2_000, "close_ms": 5_000, "stuck_ms": 5_000, "reset_ms": 5_000,
     "configure_ms": 30_000, "golden_ms": 30_000, "backoff_ms": 5, "kv_retry_ms": 5,
 }  # fmt: skip
@@ -54,85 +55,6 @@ IDLE = Rule(
     "run.idle", CLIENT, READY.guard & drained & (waits == 0) & (line == 0) & (leftovers == 0),
     about="the device is Ready, and nothing is under way",
 )  # fmt: skip
-
-
-@frozen
-class Report:
-    """What came of it. requests: by how they ended; jobs: by status and cause; us: microseconds, None without a sample.
-
-    ledger: what the executor's books say and what is, where they differ; None where the device Failed, or a handle was
-    not answered, before they could be compared. closed: close() returned, and nothing was under way; given_back:
-    nothing is in quarantine either, where faults leave memory that the device might still write. violations: None where
-    the device is not simulated. steps: those that were held against the rulebook; wrong_steps: 1 if one was not
-    allowed, or how many variables differed in the end. served_after: whether a prompt was served when the faults were
-    over; None: there were none.
-    """
-
-    model: str
-    prompts: int
-    clients: int
-    requests: Mapping[str, int]
-    jobs: Mapping[str, int]
-    tokens: int
-    seconds: float
-    ttft_p50_us: int | None
-    ttft_p99_us: int | None
-    tpot_p50_us: int | None
-    tpot_p99_us: int | None
-    faults: int
-    resets: int
-    drains: Mapping[str, int]
-    generations: int
-    tokens_in_last_generation: int
-    differences: int
-    violations: int | None
-    unexplained: int
-    unanswered: int
-    changed_answers: int
-    steps: int
-    wrong_steps: int
-    served_after: bool | None
-    leases_left: int
-    ledger: tuple[str, ...] | None
-    closed: bool
-    given_back: bool
-    device_failed: bool
-    findings: tuple[str, ...]
-    quarantined_bytes: int = 0  # of host memory, by what every generation left
-    too_few_generations: bool = False
-    abandoned: bool = False  # closing did not end by itself (F49)
-
-    @property
-    def tokens_per_s(self) -> float:
-        return self.tokens / self.seconds if self.seconds > 0 else 0.0
-
-    @property
-    def wanted(self) -> int:
-        """Requests that were not cancelled."""
-        return self.prompts - self.requests.get(Ends.CANCELLED, 0)
-
-    @property
-    def exit(self) -> Exit:
-        """The worst of what was found."""
-        if self.differences or self.violations or self.wrong_steps or self.changed_answers:
-            return Exit.DIFFERENT
-        if self.unexplained or self.unanswered:
-            return Exit.UNEXPLAINED
-        if self.abandoned:
-            return Exit.ABANDONED
-        if self.leases_left or self.ledger or self.served_after is False:
-            return Exit.UNEXPLAINED
-        if self.device_failed:
-            return Exit.FAILED
-        if self.too_few_generations:
-            return Exit.UNEXPLAINED
-        enough = self.requests.get(Ends.COMPLETED, 0) >= (COMPLETED_MIN if self.faults else 1) * self.wanted
-        return Exit.OK if enough and self.closed and (self.given_back or self.faults) else Exit.UNEXPLAINED
-
-
-def percentile(values: list[int], percent: int) -> int | None:
-    """The nearest rank."""
-    return sorted(values)[max(0, -(-len(values) * percent // 100) - 1)] if values else None
 
 
 # -- running -----------------------------------------------------------------------------------------------------------

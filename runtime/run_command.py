@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,20 +16,22 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from runtime.breaks import Bug, bug_named, bugs
 from runtime.calrt import Library
-from runtime.clients import LATE_S, Ends, Order
+from runtime.clients import LATE_S, Order
 from runtime.config import POLICIES
 from runtime.device_run import DEVICE, Rate, opened
 from runtime.exits import Exit, Failure
 from runtime.finished import Finished
 from runtime.logs import LOGGER, JsonLines
 from runtime.prompts import PROMPTS, TOKENS_MAX, PromptError, read_prompts
-from runtime.run import Asked, Report, config_of, run, settings, stands_on
-from runtime.seeds import Column, each_seed, given_options, seeds_of
+from runtime.report import Report
+from runtime.run import Asked, config_of, run, settings, stands_on
+from runtime.run_table import COLUMNS, tell
+from runtime.seeds import each_seed, given_options, seeds_of
 from runtime.simulator import NotSimulated, Simulator
 from runtime.stopping import stoppable
 from runtime.weather import Weather
 
-__all__ = ["SEED", "count_of", "logged", "run_command", "simulator_of", "tell"]
+__all__ = ["SEED", "logged", "run_command", "simulator_of"]
 
 LATENCY = click.IntRange(0, 1_000_000)
 LONGEST_MS = 3_600_000
@@ -251,77 +253,3 @@ def logged(path: Path | None) -> Iterator[None]:
         logger.setLevel(level)
         logger.removeHandler(handler)
         handler.close()
-
-
-def tell(report: Report) -> None:
-    console = Console(highlight=False, markup=False)
-    known = "on a device whose accesses are not watched" if report.violations is None else "on a simulated device"
-    console.print(f"{report.model} {known}, {report.clients} clients")
-    rows = list(_rows(report))
-    width = max(len(name) for name, _, _ in rows) + 2
-    for name, value, wrong in rows:
-        console.print(f"{name:<{width}}{value}", style="bold red" if wrong else None, soft_wrap=True)
-    for finding in report.findings:
-        console.print(finding, style="red", soft_wrap=True)
-
-
-def _rows(r: Report) -> Iterator[tuple[str, str, bool]]:
-    def ms(us: int | None) -> str:
-        return "-" if us is None else f"{us / 1000:,.2f}"
-
-    yield "requests", f"{r.prompts:,}", False
-    for end, n in r.requests.items():
-        yield f"  {end}", f"{n:,}", end not in (Ends.COMPLETED, Ends.CANCELLED)
-    yield "jobs", f"{sum(r.jobs.values()):,}", False
-    for what, n in r.jobs.items():
-        yield f"  {what}", f"{n:,}", False
-    yield "tokens", f"{r.tokens:,}, {r.tokens_per_s:,.0f}/s", False
-    yield "first token", f"p50 {ms(r.ttft_p50_us)} ms, p99 {ms(r.ttft_p99_us)} ms", False
-    yield "each further token", f"p50 {ms(r.tpot_p50_us)} ms, p99 {ms(r.tpot_p99_us)} ms", False
-    yield "faults injected", f"{r.faults:,}", False
-    yield "resets", f"{r.resets:,}", False
-    for rule, n in r.drains.items():
-        yield f"  {rule}", f"{n:,}", False
-    last = f"{r.tokens_in_last_generation:,} tokens in the last"
-    yield "generations", f"{r.generations:,}, {last}", r.too_few_generations
-    yield "differences to the oracle", f"{r.differences:,}", r.differences != 0
-    yield "violations", "not known" if r.violations is None else f"{r.violations:,}", bool(r.violations)
-    yield "failures unexplained", f"{r.unexplained:,}", r.unexplained != 0
-    yield "handles unanswered", f"{r.unanswered:,}", r.unanswered != 0
-    yield "handles with two answers", f"{r.changed_answers:,}", r.changed_answers != 0
-    yield "steps", f"{r.steps:,}, {'not ' if r.wrong_steps else ''}as the rulebook allows", r.wrong_steps != 0
-    if r.served_after is not None:
-        yield "served after the faults", "yes" if r.served_after else "no", not r.served_after
-    yield "leases left", f"{r.leases_left:,}", r.leases_left != 0
-    balanced = "not compared" if r.ledger is None else "differs" if r.ledger else "balanced"
-    yield "ledger", balanced, bool(r.ledger)
-    still = f"what the device might still write is kept in quarantine, {r.quarantined_bytes / (1 << 20):,.0f} MiB"
-    kept = "yes" if r.given_back else f"yes; {still}"
-    yield "closed", kept if r.closed else "no", not r.closed
-    if r.device_failed:
-        yield "device", "Failed: nothing more can be served by this process", True
-
-
-# -- a row for each seed -----------------------------------------------------------------------------------------------
-def _share(r: Mapping[str, Any]) -> str:
-    wanted = r["prompts"] - r["requests"].get(Ends.CANCELLED, 0)
-    return f"{100 * r['requests'].get(Ends.COMPLETED, 0) / wanted:.0f} %" if wanted else "-"
-
-
-def count_of(key: str) -> Column:
-    return Column(key.replace("_", " "), lambda r: "-" if r[key] is None else f"{r[key]:,}")
-
-
-COLUMNS = (
-    Column("completed", _share),
-    Column("cancelled", lambda r: str(r["requests"].get(Ends.CANCELLED, 0))),
-    Column("failed jobs", lambda r: f"{sum(n for what, n in r['jobs'].items() if what != 'OK'):,}"),
-    *map(count_of, ("faults", "resets", "generations")),
-    Column("in the last", lambda r: f"{r['tokens_in_last_generation']:,}"),
-    *map(count_of, ("differences", "violations", "unexplained", "unanswered")),
-    Column("leases", lambda r: str(r["leases_left"])),
-    Column("ledger", lambda r: "-" if r["ledger"] is None else "differs" if r["ledger"] else "balanced"),
-    Column("steps", lambda r: f"{r['steps']:,}{' WRONG' if r['wrong_steps'] else ''}"),
-    Column("MiB kept", lambda r: f"{r['quarantined_bytes'] / (1 << 20):,.0f}"),
-    Column("s", lambda r: f"{r['seconds']:.0f}"),
-)

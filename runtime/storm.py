@@ -24,13 +24,14 @@ import numpy as np
 from attrs import define, field
 
 from machines.errors import CODES, ErrorClass
-from runtime.clients import Answers, Clients
+from runtime.clients import Clients
 from runtime.executor import DeviceExecutor, Refused
 from runtime.job import InferenceRequest, InferenceResult, JobHandle
 from runtime.manifest import CalTaskKind
 from runtime.oracle import Oracle
 from runtime.status import Status, StatusKind, now_us
 from runtime.symptoms import Fault, unexplained
+from runtime.tally import Answers
 from runtime.weather import ARGUMENT_MAX, AS_THE_FACT_SAYS, SURVIVABLE, Weather
 
 __all__ = ["EVENTS", "LULL", "Storm", "ended_rightly"]

@@ -17,8 +17,10 @@ from runtime.clients import Order
 from runtime.device_run import DEVICE, opened
 from runtime.exits import Exit, Failure
 from runtime.prompts import read_prompts
-from runtime.run import Asked, Report, config_of, run, stands_on
-from runtime.run_command import SEED, count_of, logged, simulator_of, tell
+from runtime.report import Report
+from runtime.run import Asked, config_of, run, stands_on
+from runtime.run_command import SEED, logged, simulator_of
+from runtime.run_table import count_of, tell
 from runtime.seeds import Column, each_seed, given_options, seeds_of
 from runtime.stopping import stoppable
 from runtime.storm import HOSTS, LULL, Storm, ended_rightly

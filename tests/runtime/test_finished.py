@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from runtime.calbin import sample
-from runtime.clients import Ends, Order
+from runtime.clients import Order
 from runtime.exits import Exit, Failure
 from runtime.finished import Finished
 from runtime.manifest import load_manifest
 from runtime.prompts import read_prompts
+from runtime.tally import Ends
 
 MANIFEST = load_manifest(sample("tiny").with_suffix(".json"))
 PROMPTS = read_prompts()[:5]

@@ -18,18 +18,20 @@ from executing import executing, unused
 from runtime.calbin import sample
 from runtime.calrt import Library
 from runtime.cli import run
-from runtime.clients import Answers, Clients, Ends, Order
+from runtime.clients import Clients, Order
 from runtime.exits import Exit
 from runtime.job import InferenceResult, JobHandle
 from runtime.manifest import load_manifest
 from runtime.prompts import Prompt, read_prompts, tokenise
-from runtime.run import Report, books, percentile
+from runtime.report import Report, percentile
+from runtime.run import books
 from runtime.run_command import at_least
 from runtime.simulator import Simulator
 from runtime.status import JobTimings, Status, StatusKind
 from runtime.straight import DeviceFailed, Straight
 from runtime.strict_json import dumps
 from runtime.symptoms import UNKNOWN, Fault, cause_of, unexplained
+from runtime.tally import Answers, Ends
 from runtime.weather import SURVIVABLE, Weather, _when
 
 GOLDEN_JOBS = 5
