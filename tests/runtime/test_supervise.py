@@ -22,7 +22,7 @@ from runtime.supervise import STEADY_S, Pauses
 
 COUNT, LIMIT = 6, 12
 RUN = ["run", "--model", "tiny", "--policy", "exit", "--limit", str(LIMIT), "--tokens", str(COUNT)]
-FAULTS = ["--clients", "1", "--faults", "0.01", "--seed", "3"]
+FAULTS = ["--clients", "1", "--faults", "0.01", "--seed", "8"]
 LATEST_S = 60
 
 
