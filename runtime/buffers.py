@@ -6,7 +6,8 @@ free, lent, or in quarantine, and is lent by a `BufferLease`, of which there is 
 What a slot may become is decided by the rules (machines/slot.py); the pool keeps the books beside them. Three things it
 sees to by itself. A slot is free again only when every slice was undone and nothing is left sliced (FI15). A lease that
 somebody lost does not free its slot: it may be in flight, so it goes to quarantine. And what is in quarantine stays
-alive for ever: its handles are not released, and its memory stays pinned, whatever becomes of the pool.
+alive for ever: its handles are not released, and its memory stays pinned, whatever becomes of the pool. At the end of
+the generation that is cut down to the lanes that the device may be using.
 
 The one lock is small and never held during a CalRT call. The garbage collector may drop a lease in any thread at any
 moment, even inside that lock; therefore it takes none and only puts the slot on a list, which every operation reads.
@@ -68,7 +69,19 @@ class BufferSlot:
         failure = first_failure([lane.undo() for lane in self.lanes.values()])
         if failure is None and self.sliced:
             return Failure("give back", text=f"slot {self.number} is still sliced: {', '.join(self.sliced)}")
+        if failure is None:
+            for lane in self.lanes.values():
+                lane.touched = False
         return failure
+
+    def release_idle(self) -> Failure | None:
+        """Lets go of the lanes that the device cannot be using: of a slot in quarantine that is most of the memory."""
+        failures = {
+            kind: lane.release() for kind, lane in self.lanes.items() if not (lane.touched or lane.sliced)
+        }  # fmt: skip
+        released = {kind for kind, failure in failures.items() if failure is None}
+        self.lanes = MappingProxyType({kind: lane for kind, lane in self.lanes.items() if kind not in released})
+        return first_failure(failures.values())
 
     def release(self) -> Failure | None:
         """Lets go of everything. Only while the device has nothing to do with it."""
@@ -213,12 +226,14 @@ class BufferPool:
             self._returning.clear()
 
     def retire(self) -> Failure | None:
-        """`end`, and free slots are released. The first release that failed; such a slot is kept in quarantine too.
-        Again is harmless."""
+        """`end`, and free slots are released, and of those in quarantine the lanes that the device cannot be using. The
+        first release that failed; such a slot is kept in quarantine too. Again is harmless."""
         self.end()
         with self._lock:
             free, self._free = self._free, []
+            doubtful = list(self._quarantined)
         failures = _release_all(free)
+        failures |= {slot: failure for slot in doubtful if (failure := slot.release_idle())}
         with self._lock:
             self._quarantined.update(dict.fromkeys(failures))
         return first_failure(failures.values())

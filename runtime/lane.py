@@ -45,7 +45,8 @@ class Lane:
     """One submodel with its input, its output and their host memory, all made once (`make_lane`). One job at a time.
 
     host_input, host_position: the logical shapes. host_logits: [tile, vocabulary], BF16 bits, as the device wrote them.
-    sliced: the input's tensors that have a slice, or may have one because the call failed.
+    sliced: the input's tensors that have a slice, or may have one because the call failed. touched: it was submitted, and
+    nobody has found it done since: the device may be using it.
     """
 
     library: Library
@@ -59,6 +60,7 @@ class Lane:
     host_position: NDArray[np.int32]
     host_logits: NDArray[np.uint16]
     sliced: list[str] = field(factory=list)
+    touched: bool = False
     _held: list[Handle] = field(init=False)
 
     @_held.default
@@ -108,6 +110,7 @@ class Lane:
 
     def infer(self) -> int:
         """§6.4: CalRT's raw code. From the call on, whatever it returns, the memory may be the device's."""
+        self.touched = True
         return self.device.infer(self.calbin, self.index, self.input, self.output)
 
     def read(self, count: int, target: NDArray[np.float32]) -> Failure | None:

@@ -406,20 +406,26 @@ def test_the_lock_is_held_in_no_call_of_calrt(bench: Bench, monkeypatch: pytest.
 
 # -- the end of a generation --
 def test_a_generation_ends_with_what_is_not_free_in_quarantine(bench: Bench) -> None:
-    """§5.1-8. Six handles a slot; the next generation's pool stands beside it."""
-    pool = bench.built(4)
-    lent, quarantined = pool.lease(), pool.lease()
+    """§5.1-8. Six handles a slot, and of one in quarantine the two of a lane that the device may be using: submitted, or
+    still sliced. The next generation's pool stands beside it."""
+    pool = bench.built(5)
+    lent, quarantined, unused = pool.lease(), pool.lease(), pool.lease()
+    bench.submit(quarantined.lane(IDS), 0, THREE)
+    assert program(lent.lane(DECODE), 1, np.array([5]), 0) is None
     pool.quarantine(quarantined)
+    pool.quarantine(unused)
     assert pool.retire() is None
-    assert places(pool) == (0, 0, 2)
-    assert bench.sim.truth("buffers_alive") == 12
+    assert places(pool) == (0, 0, 3)
+    assert [set(slot.lanes) for slot in pool.quarantined()] == [{IDS}, set(), {DECODE}]
+    assert bench.sim.truth("buffers_alive") == 4
     assert lent.live
     new = bench.built(2)
     assert places(new) == (2, 0, 0)
     with pytest.raises(PoolMisused, match="the pool is retired"):
         pool.lease()
     assert pool.retire() is None
-    assert bench.sim.truth("buffers_alive") == 24
+    assert bench.sim.truth("buffers_alive") == 4 + 12
+    bench.run_out()
 
 
 @pytest.mark.parametrize("through", ["own", "newer"])
@@ -471,11 +477,10 @@ def test_what_the_device_writes_after_a_reset_is_seen(library: Library, stops: i
         assert pool.late_writes() == ()  # nothing is watched yet
         assert bench.device.reset() == 0
         assert pool.retire() is None
-        output = sum(c.logits.byte_size for c in bench.model.submodels.values())
-        assert pool.watch() == 2 * output
+        tile = bench.model.submodels[IDS].logits.byte_size
+        assert pool.watch() == tile, "the one lane that was submitted"
         assert pool.late_writes() == ()
         bench.run_out()
-        tile = bench.model.submodels[IDS].logits.byte_size
         late = pool.late_writes()
         if stops:
             assert late == ()
