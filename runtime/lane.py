@@ -45,8 +45,8 @@ class Lane:
     """One submodel with its input, its output and their host memory, all made once (`make_lane`). One job at a time.
 
     host_input, host_position: the logical shapes. host_logits: [tile, vocabulary], BF16 bits, as the device wrote them.
-    sliced: the input's tensors that have a slice, or may have one because the call failed. touched: it was submitted, and
-    nobody has found it done since: the device may be using it.
+    sliced: the input's tensors that have a slice, or may have one because the call failed. touched: it was
+    submitted, and nobody has found it done since: the device may be using it.
     """
 
     library: Library

@@ -406,8 +406,8 @@ def test_the_lock_is_held_in_no_call_of_calrt(bench: Bench, monkeypatch: pytest.
 
 # -- the end of a generation --
 def test_a_generation_ends_with_what_is_not_free_in_quarantine(bench: Bench) -> None:
-    """§5.1-8. Six handles a slot, and of one in quarantine the two of a lane that the device may be using: submitted, or
-    still sliced. The next generation's pool stands beside it."""
+    """§5.1-8. Six handles a slot, and of one in quarantine the two of a lane that the device may be using: submitted,
+    or still sliced. The next generation's pool stands beside it."""
     pool = bench.built(5)
     lent, quarantined, unused = pool.lease(), pool.lease(), pool.lease()
     bench.submit(quarantined.lane(IDS), 0, THREE)
