@@ -319,10 +319,11 @@ class DeviceExecutor:
             raise self._refusal(request, StatusKind.UNAVAILABLE, "no model has been configured yet")
         try:
             contract = check(request, model)
-        except RequestRefused as refused:
+            if wrong := not_a_deadline(request.deadline_us):
+                raise self._refusal(request, StatusKind.INVALID_ARGUMENT, wrong)
+            request = request.owned()
+        except (RequestRefused, TypeError) as refused:
             raise self._refusal(request, StatusKind.INVALID_ARGUMENT, str(refused)) from None
-        if wrong := not_a_deadline(request.deadline_us):
-            raise self._refusal(request, StatusKind.INVALID_ARGUMENT, wrong)
         if status := self.calls.impossible(request):
             raise self._refusal(request, status.kind, status.text)
         job_id = next(self._ids)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,8 @@ class InferenceRequest:
     """What a client asks for: `values` on sequence `seq_id`, whose first `past_len` tokens the device holds already.
 
     values: [tokens] S32, or [tokens, hidden] BF16 bits for PrefillEmbeds. deadline_us: on the monotonic clock
-    (`runtime.status.now_us`); None: none of its own.
+    (`runtime.status.now_us`); None: none of its own. enqueue() takes a copy; what the client does with its own
+    afterwards changes nothing.
     """
 
     request_id: int
@@ -36,6 +38,15 @@ class InferenceRequest:
     past_len: int
     values: NDArray[Any]
     deadline_us: int | None = None
+
+    def owned(self) -> InferenceRequest:
+        """A copy for the executor, of a request that was checked: an array whatever held the values, Python's integers
+        whatever the numbers were. Raises TypeError where request_id is none."""
+        deadline_us = None if self.deadline_us is None else index(self.deadline_us)
+        return evolve(
+            self, request_id=index(self.request_id), seq_id=index(self.seq_id), past_len=index(self.past_len),
+            values=np.array(self.values), deadline_us=deadline_us,
+        )  # fmt: skip
 
 
 @frozen(eq=False)

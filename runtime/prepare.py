@@ -63,8 +63,9 @@ class Asked(Protocol):
 def check(request: Asked, model: ModelGeneration, *, seq_count: int = 1, positions: Any = None) -> SubmodelContract:
     """The contract of the request's submodel. seq_count, positions: where the caller has a batch that says so; without
     positions they are past_len and on. Raises RequestRefused for the first check that does not hold."""
-    if request.task not in model.submodels:
-        raise RequestRefused(0, f"the call is {request.task.name}", ", ".join(k.name for k in model.submodels))
+    if not isinstance(request.task, CalTaskKind) or request.task not in model.submodels:
+        said = getattr(request.task, "name", type(request.task).__name__)
+        raise RequestRefused(0, f"the call is {said}", ", ".join(k.name for k in model.submodels))
     contract = model.submodels[request.task]
     count, past = _length("values", request.values), _integer(2, "past_len", request.past_len)
     if count < 1:

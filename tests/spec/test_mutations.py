@@ -20,7 +20,7 @@ MUTATIONS = (
         "yield lane.input.set_csr(csr, value) and None",
     ),
     Mutation("fi03", "lane.py", "* size > tensor.byte_size:", "* size > tensor.byte_size + size:"),
-    Mutation("fi04", "executor.py", '"clock.kv_retry": fixed(config.kv_retry_ms)', '"clock.kv_retry": fixed(0)'),
+    Mutation("fi04", "cast.py", '"clock.kv_retry": fixed(config.kv_retry_ms)', '"clock.kv_retry": fixed(0)'),
     Mutation("fi05", "calls.py", 'return observed("infer", code)', 'return "ok"'),
     Mutation("fi06", "calls.py", 'return observed("infer", code)', 'return "busy" if code else "ok"'),
     Mutation("fi07", "calls.py", 'return observed("wait", code)', 'return "ok"'),
@@ -35,7 +35,7 @@ MUTATIONS = (
         "failure = self._kv().unreserve(context.kv_id, context.request.past_len)", "failure = None",
     ),
     Mutation("fi12", "executor.py", "context.logits if status.ok else None", "context.logits"),
-    Mutation("fi13", "executor.py", '"clock.grace.close": fixed(config.close_ms)', '"clock.grace.close": fixed(0)'),
+    Mutation("fi13", "cast.py", '"clock.grace.close": fixed(config.close_ms)', '"clock.grace.close": fixed(0)'),
     Mutation("fi14", "calls.py", "self._kv_ids[seq_id] = next(self._next_kv_id)", "self._kv_ids[seq_id] = seq_id"),
     Mutation("fi15", "buffers.py", "good = failure is None", "good = True"),
 )  # fmt: skip
