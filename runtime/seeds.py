@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import click
@@ -160,11 +160,12 @@ def each_seed(
             shown.advance(task)
             return done
 
+        coming = [pool.submit(one, seed) for seed in seeds]
         try:
-            outcomes = list(pool.map(one, seeds))
-        except KeyboardInterrupt:
+            wait(coming)
+        except KeyboardInterrupt:  # what has ended is told all the same
             children.stop()
-            raise
+        outcomes = [future.result() for future in coming]
     worst = worst_of([o.exit for o in outcomes], failed_max)
     if as_json:
         by_seed = {str(o.seed): o.report or {"exit": o.exit.name, "said": o.said} for o in outcomes}

@@ -95,7 +95,9 @@ sys.exit(int(run(sys.argv[1:])))
     args = ["run", "--model", "tiny", "--latency-decode-us", "500000", "--seeds", "1-3"]
     done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == Exit.INTERRUPTED, done.stderr
-    pids = done.stdout.split()
-    assert len(pids) == 1, "the others were not begun"
+    pids = [line for line in done.stdout.splitlines() if line.isdigit()]
+    assert len(pids) == 1
+    assert done.stdout.count("was not begun") == 2, "the table is there all the same"
+    assert done.stdout.endswith("0 of 3 seeds ended with 0\n")
     with pytest.raises(ProcessLookupError):
         os.kill(int(pids[0]), 0)
