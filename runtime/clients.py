@@ -225,7 +225,7 @@ class Client:
             for text in self._answers.add(handle, result):
                 self._tally.finding("changed_answers", text)
             return
-        doing = ", ".join(f"{p.name}: {p.doing}" for p in self._executor.progress)
+        doing = ", ".join(f"{p.name}: {p.doing}" for p in self._executor.crew.progress)
         late = f"{self._all.order.deadline_s:g} s were its deadline, and {self._all.late_s:g} s more have passed"
         self._tally.finding("unanswered", f"job {handle.job_id}: {late} ({doing})")
         self._all.stop.set()

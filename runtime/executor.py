@@ -1,21 +1,17 @@
 """DeviceExecutor (§5, §6): one device, one rulebook, and the threads that fire its rules.
 
-Theory. What may happen is decided by rules in the engine; what a call does is in `calls`; here is who does what. Each
-actor of the protocol has its threads (`CAST`), and they all run the same generator. Admission takes a client's job to
-the submit queue (§6.2); the client waits for that, makes no call itself, and returns with a handle. Then the submitter
-calls `infer()`, a wait agent takes the job to its end, and whoever makes the step that claims the answer resolves the
-handle. Time is one more thread, which fires the clock's rules when their timers are due.
-
-Wait agents: as many as may be stuck in a `Wait()` that never returns, besides those that jobs need; so nobody has to be
-replaced when one is abandoned.
+Theory. What may happen is decided by rules in the engine; what a call does is in `calls`; who takes which rules is in
+`cast`, and their threads are the `crew`. Here is what the host can ask for, and what follows a step. Admission takes a
+client's job to the submit queue (§6.2); the client waits for that, makes no call itself, and returns with a handle.
+Then the submitter calls `infer()`, a wait agent takes the job to its end, and whoever makes the step that claims the
+answer resolves the handle (`answers`) and lets the job's record go (`records`).
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -23,24 +19,25 @@ from typing import Any
 import numpy as np
 from attrs import evolve
 
-from machines.answer import AnswerState
 from machines.job import JobState
 from machines.protocol import RULEBOOK
 from machines.protocol.host import CLOSED, ENDED, READY, SETTLED, leading
-from machines.protocol.variables import JobCall
-from machines.rulebook import Effect, Rule
-from runtime.actors import Outcomes, Progress, actor, drive
-from runtime.calls import DeviceCalls, checked
-from runtime.cast import CAST, timers
-from runtime.compiled import CompiledRule, Program, Rejected
+from runtime.answers import status_of, told
+from runtime.calls import DeviceCalls
+from runtime.cast import timers
+from runtime.compiled import CompiledRule, Program
 from runtime.config import Config
+from runtime.crew import Crew, thread
 from runtime.engine import Engine, Waiter
+from runtime.generations import checked
 from runtime.health import Health, examine
 from runtime.job import InferenceRequest, InferenceResult, JobContext, JobHandle
 from runtime.journal import Journal
 from runtime.logs import Events
 from runtime.observer import Observer
 from runtime.prepare import RequestRefused, check
+from runtime.records import Full, Records
+from runtime.removal import Removals, refused
 from runtime.status import Status, StatusKind, not_a_deadline, now_us
 
 __all__ = ["DeviceExecutor", "Refused"]
@@ -54,20 +51,7 @@ class Refused(RuntimeError):
         super().__init__(str(status))
 
 
-ANSWERS = {
-    AnswerState.Ok: StatusKind.OK,
-    AnswerState.Cancelled: StatusKind.CANCELLED,
-    AnswerState.DeadlineExceeded: StatusKind.DEADLINE_EXCEEDED,
-    AnswerState.Error: None,
-}
-VERDICTS = {  # of a deadline, by its rule (F37)
-    "clock.admission": "never started: KV and a prepared slot were not had by the admission deadline",
-    "clock.queue": "starved: prepared, and not submitted by the queue deadline",
-    "clock.request": "slow: on the device when the request's own deadline passed; the device goes on",
-    "clock.execution": "hung: on the device beyond the execution deadline; the device is drained",
-}
 ABANDONED = "abandoned"
-THREAD = "calexec"  # what the names of threads begin with
 LATEST_S = 5.0  # for threads to end and handles to be resolved, once the protocol has ended
 
 
@@ -79,41 +63,33 @@ class DeviceExecutor:
 
         It is not Ready yet: `wait_ready` waits for the first golden run. now_us: the clock of all its deadlines."""
         self.config = config
-        self._mu = threading.Lock()  # of the jobs and sequences below
-        self._jobs: dict[Any, JobContext] = {}
         self.events = Events(config.log_level)
         self.calls = DeviceCalls.open(config, self.events)
         self.program = Program(RULEBOOK, config.parameters())
         self._ends_generation = {r.id for r in self.program.rules.values() if ("any", "old") in r.writes}
         journal = Journal(new_generation=self._ends_generation, about={"parameters": self.program.values})
         self.engine = Engine(self.program, timers(config, now_us), now_us, journal)
-        self.observer = Observer(self.calls, self.engine, self.events, self._known_jobs, self.health)
+        self.records = Records(self.engine, config, self.calls.forget)
+        self.observer = Observer(self.calls, self.engine, self.events, self.records.contexts, self.health)
         self.metrics = self.observer.metrics
+        self._table = self.calls.table()
+        self.crew = Crew(self.engine, self._table, config, self._died)
+        longest_ms, outcomes = config.stuck_ms + config.grace_ms, self.crew.outcomes
+        self._removals = Removals(self.engine, self.records, self._table, outcomes, longest_ms, self._died)
         self.engine.on_step = self._after
-        self.engine.on_arm = self._wake_clock
+        self.engine.on_arm = self.crew.clock.wake
         self.calls.rung = lambda: int(self.engine.read(lambda s: s.rung))
-        self._alarm = Progress("clock")
         self.calls.fallback = lambda: bool(self.engine.read(lambda s: s.fallback))
-        self.progress: list[Progress] = []
-        self._outcomes, self._table = Outcomes(self.program), self.calls.table()
         waits = (SETTLED, ENDED, CLOSED, READY)
         self._settled, self._ended, self._closed, self._is_ready = map(self.program.compiled, waits)
         self._queues = leading(RULEBOOK.rules, "state", JobState.Queued)
-        self._forget = (self.program.rules["records.forget"],)
         self._claims = {r.id for r in self.program.rules.values() if ("own", "answer") in r.writes}
         self._ids = itertools.count(1)
-        self._sequences: dict[int, Any] = {}
-        self._leaving: set[Any] = set()  # removed sequences that an ended job still names
-        self._clock = threading.Event()
-        self._closing = False
         self._given_back: bool | None = None  # what close() said
         self._closer = threading.Lock()  # one close() at a time
         self.abandoned = False  # it was stopped the hard way
         self._dead = ""  # why nothing is served any more, though the rulebook does not know it
-        self._threads = [*self._cast(), self._thread(self._alarm.name, self._run_clock)]
-        self.progress.append(self._alarm)
-        for thread in self._threads:
-            thread.start()
+        self.crew.start()
 
     # -- the host's side ---------------------------------------------------------------------------------------------
     def wait_ready(self, timeout_s: float) -> bool:
@@ -133,10 +109,8 @@ class DeviceExecutor:
 
     def health(self) -> Health:
         """Whether it serves, and what each actor does. Answers in bounded time, whatever is frozen (F47)."""
-        return examine(
-            self.config, zip(self.progress, self._threads, strict=False), self.calls.generation_id, self._serving,
-            self._dead,
-        )  # fmt: skip
+        actors = zip(self.crew.progress, self.crew.threads, strict=True)
+        return examine(self.config, actors, self.calls.generation_id, self._serving, self._dead)
 
     def _serving(self, within_s: float) -> tuple[bool, bool]:
         """Whether jobs are served, and whether all is over."""
@@ -169,52 +143,12 @@ class DeviceExecutor:
 
     def cancel_request(self, request_id: int) -> int:
         """Cancel every job of a request that is known now (F12); how many of them had no answer yet."""
-        contexts = [c for c in list(self._jobs.values()) if c.request.request_id == request_id]
+        contexts = [c for c in self.records.contexts() if c.request.request_id == request_id]
         return sum(context.handle.cancel() for context in contexts)
 
     def seq_rm(self, seq_id: int) -> Status:
         """Remove a sequence (§3): its KV is free when this returns OK."""
-        with self._mu:
-            sequence = self._sequences.get(seq_id)
-        if self._dead:
-            return Status(kind=StatusKind.UNAVAILABLE, stage="seq_rm", text=self._dead, seq_id=seq_id)
-        if sequence is None:
-            return Status(kind=StatusKind.OK, seq_id=seq_id)
-        rules = self.program.rules
-        try:
-            rule = self.engine.fire((rules["client.remove"], rules["client.discard"]), sequence)
-        except Rejected as rejected:
-            return Status(kind=StatusKind.UNAVAILABLE, stage="seq_rm", text=rejected.status, seq_id=seq_id)
-        if rule is None:
-            return Status(kind=StatusKind.UNAVAILABLE, stage="seq_rm", text="the device is not serving", seq_id=seq_id)
-        observed = "ok"
-        if rule.rule.begins is not None:
-            observed = self._aside(rule.rule.begins, sequence)
-        if observed == "ok":
-            self._forget_sequence(seq_id, sequence)
-            return Status(kind=StatusKind.OK, seq_id=seq_id)
-        return Status(
-            kind=StatusKind.INTERNAL, stage="seq_rm", text="what the device holds is not known", seq_id=seq_id
-        )
-
-    def _aside(self, effect: Effect, sequence: Any) -> str:
-        """A client's own call, made by a thread of its own: when it hangs, the client waits until that has become a
-        drain and then Failed, and no longer (F36). What was observed; "" if it has not returned."""
-        said: list[str] = []
-
-        def make() -> None:
-            try:
-                observed = self._table[effect.name](sequence)
-                self.engine.fire(self._outcomes.of(effect, observed), sequence, observed)
-                said.append(observed)
-            except Exception as error:
-                self.observer.died(effect.name, effect.name, error)
-                self._died(effect.name)
-
-        thread = self._thread(effect.name, make)
-        thread.start()
-        thread.join((self.config.stuck_ms + self.config.grace_ms) / 1000)
-        return said[0] if said else ""
+        return refused(seq_id, StatusKind.UNAVAILABLE, self._dead) if self._dead else self._removals.remove(seq_id)
 
     def switch_model(self, manifest: Path) -> Status:
         """Begin a planned switch (§9.2): jobs on the device end, then the next generation is of this model; if it does
@@ -227,24 +161,6 @@ class DeviceExecutor:
         if self.engine.fire((switch,), then=lambda: self.calls.ask(asked)) is None:
             return Status(kind=StatusKind.UNAVAILABLE, stage="switch_model", text="the device is not serving")
         return Status(kind=StatusKind.OK)
-
-    def _forget_sequence(self, seq_id: int, sequence: Any) -> None:
-        """A removed one is not known any more as soon as no job names it, unless a job has begun it again."""
-        with self._mu:
-            if any(job.seq_of is sequence for job in self._jobs):
-                self._leaving.add(sequence)
-                return
-            self._leaving.discard(sequence)
-            if self._sequences.get(seq_id) is sequence and self._holds_nothing(sequence):
-                del self._sequences[seq_id]
-                self.calls.forget(seq_id)
-                self.engine.remove("seq", sequence)
-
-    def _holds_nothing(self, sequence: Any) -> bool:
-        try:
-            return self.engine.fire((self.program.rules["client.discard"],), sequence) is not None
-        except Rejected:
-            return False
 
     def close(self) -> bool:
         """No new jobs; what is queued is answered, what is on the device is waited for, within `close_ms` (FI13).
@@ -262,32 +178,21 @@ class DeviceExecutor:
         if not self._await(self._ended, self.config.close_ms / 1000 + LATEST_S):
             self.abandon()
         latest_us = now_us() + int(LATEST_S * 1e6)
-        for context in list(self._jobs.values()):
+        for context in self.records.contexts():
             if context.handle.wait_until(latest_us) is None:
                 self.abandon()
         closed = bool(self.engine.read(lambda s: self._closed.guard(s, None)))
-        self._stop_threads()
-        given_back = closed and not any(t.is_alive() for t in self._threads) and self._give_back()
+        self.crew.stop(LATEST_S)
+        given_back = closed and not self.crew.left() and self._give_back()
         self.observer.close()
         return given_back
-
-    def _stop_threads(self) -> None:
-        """Those that are inside a call are not waited for: it may never return."""
-        self._closing = True
-        self.engine.stop()
-        self._wake_clock()
-        inside = {f"{THREAD} {p.name}" for p in self.progress if p.doing in self._table}
-        latest_us = now_us() + int(LATEST_S * 1e6)
-        for thread in self._threads:
-            if thread.name not in inside:
-                thread.join(max(0, latest_us - now_us()) / 1e6)
 
     def _give_back(self) -> bool:
         """Release what the device does not need any more; these are calls, too, and might not return."""
         said: list[bool] = []
-        thread = self._thread("release", lambda: said.append(self.calls.close()))
-        thread.start()
-        thread.join(LATEST_S)
+        caller = thread("release", lambda: said.append(self.calls.close()))
+        caller.start()
+        caller.join(LATEST_S)
         if not said:
             self.abandon()
         return said == [True]
@@ -329,36 +234,20 @@ class DeviceExecutor:
         job_id = next(self._ids)
         handle = JobHandle(job_id, lambda: self._cancel(context))
         context = JobContext(job_id, request, handle, np.empty(contract.vocabulary, np.float32), model.calbin_sha256)
-        with self._mu:
-            if len(self._jobs) >= self.config.jobs_max:
-                raise self._refusal(request, StatusKind.RESOURCE_EXHAUSTED, f"{self.config.jobs_max} jobs, jobs_max")
-            sequence = self._sequence(request)
-            job = self.engine.add("job", context, (job_id, request.seq_id), seq_of=sequence)
-            context.record = job
-            self._jobs[job] = context
+        try:
+            job = self.records.add(context)
+        except Full as full:
+            raise self._refusal(request, StatusKind.RESOURCE_EXHAUSTED, str(full)) from None
         context.generation_id = self.calls.generation_id
         context.timings.reach("accepted")
         if self._dead:  # who answered all may not have seen this one
-            self._remove(job)
+            self.records.remove(job)
         self._refuse_if_dead(request)
         kind = "client.arrive.extend" if request.past_len else "client.arrive.prefill"
         if self.engine.fire((self.program.rules[kind],), job) is None:
-            self._remove(job)
+            self.records.remove(job)
             raise self._refusal(request, StatusKind.UNAVAILABLE, "the executor is closing")
         return job
-
-    def _sequence(self, request: InferenceRequest) -> Any:
-        """The record of the request's sequence; made when it is first named."""
-        if request.seq_id not in self._sequences:
-            if len(self._sequences) >= self.config.jobs_max + self.config.sequences_max:
-                raise self._refusal(request, StatusKind.RESOURCE_EXHAUSTED, "too many sequences; seq_rm some")
-            self._sequences[request.seq_id] = self.engine.add("seq", request.seq_id)
-        self._leaving.discard(self._sequences[request.seq_id])
-        return self._sequences[request.seq_id]
-
-    def _known_jobs(self) -> list[JobContext]:
-        """Without a lock: a copy is one step."""
-        return list(self._jobs.values())
 
     def _refuse_if_dead(self, request: InferenceRequest) -> None:
         if self._dead:
@@ -379,10 +268,7 @@ class DeviceExecutor:
         if rule.id in self._ends_generation:
             self.calls.end_generation()
             self.observer.generation(rule)
-            with self._mu:
-                ended = list(self._jobs)
-            for job in ended:  # what was in doubt about a job ends with its generation
-                self._try_to_forget(job)
+            self.records.try_to_forget_all()
         self.observer.step(rule)
         if rule.sort != "job":
             return
@@ -397,27 +283,14 @@ class DeviceExecutor:
         if rule.rule.begins is None and (rule.id in self._queues or context.handle.done()):
             context.handle.entered.set()
         if claims or rule.rule.begins is None:
-            self._try_to_forget(element)
-
-    def _try_to_forget(self, job: Any) -> None:
-        """Its record is of no more use once it has ended, is answered, and holds nothing."""
-        if job.tag.handle.done() and self.engine.fire(self._forget, job):
-            self._remove(job)
+            self.records.try_to_forget(element)
 
     def _answer(self, rule: CompiledRule, job: Any) -> None:
         """Count a job that has ended; then resolve the handle of one whose answer was claimed."""
-        if (told := self._told(rule, job)) is None:
+        if (status := told(rule.id, job)) is None:
             return
-        self.observer.after(rule, job.tag, told)
-        self._resolve(job.tag, told)
-
-    def _told(self, rule: CompiledRule, job: Any) -> Status | None:
-        """What the job's client was told, or is to be told now; the first claim never changes (answer.once)."""
-        context: JobContext = job.tag
-        if result := context.handle.wait_until(0):
-            return result.status
-        answer = list(AnswerState)[job.answer]
-        return self._status_of(context, ANSWERS[answer], rule.id) if answer in ANSWERS else None
+        self.observer.after(rule, job.tag, status)
+        self._resolve(job.tag, status)
 
     def _resolve(self, context: JobContext, status: Status) -> None:
         """Timings as they are now: those of a job that goes on without its client change."""
@@ -428,86 +301,19 @@ class DeviceExecutor:
         if context.handle.resolve(result):
             self.observer.answered(status)
 
-    def _status_of(self, context: JobContext, kind: StatusKind | None, rule: str) -> Status:
-        """kind: what was claimed; None: an error, which is what the job's failure means."""
-        status = Status(kind=kind or StatusKind.UNAVAILABLE, stage="" if kind is StatusKind.OK else rule)
-        if context.failure and kind is not StatusKind.OK:
-            status = Status.of(context.failure, kind)
-        request = context.request
-        return evolve(
-            status, text="; ".join([*_verdict(context, rule), *filter(None, [status.text])]), job_id=context.job_id,
-            request_id=request.request_id, seq_id=request.seq_id, generation=context.generation_id,
-        )  # fmt: skip
-
-    def _remove(self, job: Any) -> None:
-        with self._mu:
-            self._jobs.pop(job, None)
-        self.engine.remove("job", job)
-        job.tag.let_go()
-        if job.seq_of in self._leaving:
-            self._forget_sequence(job.seq_of.tag, job.seq_of)
-
-    # -- threads -------------------------------------------------------------------------------------------------------
-    def _takes(self, mine: Callable[[Rule], bool]) -> tuple[CompiledRule, ...]:
-        return tuple(
-            r for r in self.program.rules.values() if mine(r.rule) and r.rule.outcome is None and r.sort in ("", "job")
-        )
-
-    def _cast(self) -> Iterator[threading.Thread]:
-        for part in CAST:
-            takes = self._takes(part.takes)
-            for i in range(part.threads(self.config)):
-                progress = Progress(part.name if part.threads(self.config) == 1 else f"{part.name} {i + 1}")
-                self.progress.append(progress)
-                yield self._thread(progress.name, self._act, takes, progress)
-
-    def _thread(self, name: str, run: Callable[..., None], *arguments: Any) -> threading.Thread:
-        return threading.Thread(target=run, args=arguments, name=f"{THREAD} {name}", daemon=True)
-
-    def _act(self, takes: tuple[CompiledRule, ...], progress: Progress) -> None:
-        try:
-            drive(self.engine, self._outcomes, self._table, actor(takes), progress)
-        except Exception as error:
-            self.observer.died(progress.name, progress.doing, error)
-            self._died(progress.name)
-
-    def _died(self, name: str) -> None:
+    # -- the end of an actor, and of everything -----------------------------------------------------------------------
+    def _died(self, name: str, doing: str, error: Exception) -> None:
         """A bug ended an actor: nothing is served any more, and nobody is kept waiting (F47)."""
+        self.observer.died(name, doing, error)
         self._dead = f"{name} died"
         self._answer_all(StatusKind.INTERNAL, self._dead)
         self.engine.fire((self.program.rules["client.give_up"],))
 
     def _answer_all(self, kind: StatusKind, why: str) -> None:
         """Without a lock: a copy is one step. Who arrives later sees `_dead`, which was set before."""
-        for context in list(self._jobs.values()):
-            self._resolve(context, self._status_of(context, kind, why))
+        for context in self.records.contexts():
+            self._resolve(context, status_of(context, kind, why))
             context.handle.entered.set()
-
-    def _wake_clock(self) -> None:
-        """An earlier timer was armed. That it must wake is written down first: for health."""
-        if self._alarm.due_us is not None:
-            self._alarm.due_us = min(self._alarm.due_us, now_us())
-        self._clock.set()
-
-    def _run_clock(self) -> None:
-        try:
-            while not self._closing:
-                self._tick()
-        except Exception as error:
-            self.observer.died(self._alarm.name, self._alarm.doing, error)
-            self._died(self._alarm.name)
-
-    def _tick(self) -> None:
-        """Fire what is due; sleep until the next timer, or until an earlier one is armed."""
-        alarm = self._alarm
-        alarm.doing, alarm.since_us, alarm.due_us = "expiring", now_us(), None
-        while self.engine.expire():
-            alarm.since_us = now_us()
-        due_us = self.engine.next_due_us()
-        left_us = None if due_us is None else max(0, due_us - self.engine.now_us())
-        alarm.doing, alarm.due_us = "sleeping", math.inf if left_us is None else now_us() + left_us
-        self._clock.wait(None if left_us is None else left_us / 1e6)
-        self._clock.clear()
 
     def _await(self, rule: CompiledRule, timeout_s: float | None) -> bool:
         waiter = Waiter()
@@ -518,15 +324,6 @@ class DeviceExecutor:
         self.engine.send_away(waiter)
         waiter.token.acquire()
         return waiter.result is not None
-
-
-def _verdict(context: JobContext, rule: str) -> Iterator[str]:
-    """Of a deadline: what it says of the job, and in which call it was."""
-    if rule in VERDICTS:
-        yield VERDICTS[rule]
-        call = list(JobCall)[context.record.call]
-        if call.code:
-            yield f"{call.name} has not returned"
 
 
 def _fires(rule: CompiledRule, variable: str, event: str) -> bool:

@@ -25,13 +25,13 @@ from machines.protocol.params import FACTS
 from machines.protocol.variables import drained, leftovers, line, waits
 from machines.rulebook import Rule
 from runtime.buffers import BufferLease
-from runtime.calls import ExecutorError
 from runtime.calrt import NativeMissing
 from runtime.clients import LATE_S, Clients, Order
 from runtime.config import WAYS, Config
 from runtime.engine import Waiter
 from runtime.executor import DeviceExecutor
 from runtime.exits import Exit, Failure
+from runtime.generations import ExecutorError
 from runtime.manifest import Manifest, ManifestError
 from runtime.oracle import Oracle
 from runtime.prompts import Prompt

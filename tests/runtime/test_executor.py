@@ -7,9 +7,9 @@ import threading
 import pytest
 from executing import executing
 
-from runtime.calls import ExecutorError
 from runtime.calrt import Library
 from runtime.executor import Refused
+from runtime.generations import ExecutorError
 from runtime.status import StatusKind, now_us
 
 PROMPT = list("Grüße".encode())

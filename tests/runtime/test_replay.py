@@ -55,7 +55,7 @@ def test_a_variable_that_was_changed_past_the_rules_is_told(library: Library) ->
         b.executor.engine._s.strikes += 1
         assert replay.findings(b.executor) == ["strikes is 1; by the steps that were taken it should be 0"]
         b.executor.engine._s.strikes -= 1
-        (sequence,) = b.executor._sequences.values()
+        (sequence,) = b.executor.records.sequences.values()
         sequence.record += 1
         (told,) = replay.findings(b.executor)
         assert told.startswith("seq 1: record is ")

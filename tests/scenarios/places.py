@@ -224,7 +224,7 @@ def ledger(b: Bench) -> dict[str, Any]:
     del own["recoveries"]
     return {
         "books": own, "pool": pool_of(b).counts(), "kv": calls.kv.abstract(), "KvSeqIds": dict(calls._kv_ids),
-        "jobs": len(b.executor._jobs), "on the device": b.sim.truth("jobs_running"),
+        "jobs": len(b.executor.records.jobs), "on the device": b.sim.truth("jobs_running"),
     }  # fmt: skip
 
 

@@ -212,7 +212,7 @@ def check_bound(b: Bench, bound: int) -> tuple[int, int]:
     passes any more, and it is next. (How often, the longest wait of anybody in us.)"""
     for sequence in HOLDERS:
         assert b.run(sequence, PROMPT).status.ok
-    until(lambda: not b.executor._jobs)
+    until(lambda: not b.executor.records.jobs)
     began = b.executor.engine.journal.total
     answers = aside(b, NEW, OTHER)
     until(lambda: books(b)["line"] == 1)

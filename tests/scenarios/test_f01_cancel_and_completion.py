@@ -18,10 +18,10 @@ from moments import end, says, standing, until, waiting
 from places import DEADLINE_US, PATIENT, PLACES, Place, held, ledger, lived, pass_time, settled, wrong_ends
 
 from machines.answer import ANSWER, AnswerState
+from runtime.answers import ANSWERS
 from runtime.calrt import Library
 from runtime.compiled import CompiledRule
 from runtime.engine import Journal
-from runtime.executor import ANSWERS
 from runtime.job import InferenceResult, JobHandle
 from runtime.status import Status, StatusKind, now_us
 
@@ -56,7 +56,7 @@ class Meeting:
 
     def known(self) -> bool:
         """Its handle: of the executor's own books while enqueue() has not returned."""
-        self.handles += [context.handle for context in tuple(self.b.executor._jobs.values())]
+        self.handles += [context.handle for context in self.b.executor.records.contexts()]
         return bool(self.handles)
 
     @property
@@ -84,7 +84,7 @@ class Meeting:
         self.expect((result.logits is not None) == (won == "completion"), "logits without OK, or OK without logits")
         if won == "completion" and result.logits is not None:
             self.expect(says(self.b, result, PROMPT), "the logits are not the oracle's")
-        until(lambda: not self.b.executor._jobs)
+        until(lambda: not self.b.executor.records.jobs)
         self.problems += wrong_ends(self.b, self.handle.job_id)
         self.expect(end(self.handle) is result, "the answer changed afterwards")
         self.goes_on()
@@ -114,7 +114,7 @@ def meet(b: Bench, place: Place, order: tuple[str, ...]) -> list[str]:
 
         def complete() -> None:
             hold.go()
-            until(lambda: not b.executor._jobs)
+            until(lambda: not b.executor.records.jobs)
 
         won = meeting.happens(order, complete)
     meeting.ends(won)
@@ -148,7 +148,7 @@ def test_f03_while_wait_blocks(library: Library, order: tuple[str, ...]) -> None
         with standing(b):
             meeting.begin()
             until(lambda: waiting(b))
-            won = meeting.happens(order, lambda: until(lambda: not b.executor._jobs, move=b.sim.step))
+            won = meeting.happens(order, lambda: until(lambda: not b.executor.records.jobs, move=b.sim.step))
         meeting.ends(won)
         assert meeting.problems == []
     assert b.sim.violations() == ()

@@ -54,7 +54,7 @@ class Stand:
             b.sim.fault(*fault)
         self.handle = b.enqueue(1, PROMPT, deadline_us=now_us() + DEADLINE_US)
         assert hold.there.wait(READY_S)
-        (self.record,) = b.executor._jobs
+        (self.record,) = b.executor.records.jobs
         self.closing = False
 
     def happens(self, what: str) -> None:
@@ -121,7 +121,7 @@ def ended_twice(b: Bench, first: str, second: str) -> list[str]:
         wrong.append(f"it was {states} and {answers}")
     if len(took := reports(b, stand.handle.job_id)) != 1:
         wrong.append(f"the return of Wait() was counted as {took}")
-    if b.executor._dead or not all(t.is_alive() for t in b.executor._threads):
+    if b.executor._dead or not all(t.is_alive() for t in b.executor.crew.threads):
         return [*wrong, f"a thread has died: {b.executor._dead}"]
     return [*wrong, *({True: at_the_end, False: goes_on}[stand.closing](b))]
 
@@ -152,7 +152,7 @@ def goes_on(b: Bench) -> list[str]:
     if not b.executor.wait_ready(READY_S):
         return ["it is not Ready again"]
     wrong = [] if b.tokens(3, OTHER, 2) == b.oracle.tokens(OTHER, 2) else ["wrong tokens afterwards"]
-    until(lambda: not b.executor._jobs)
+    until(lambda: not b.executor.records.jobs)
     left = {name: books(b)[name] for name in ("calls", "work", "leftovers", "waits", "line", "permits", "lost_slots")}
     counts = pool_of(b).counts()
     if not all(b.executor.seq_rm(seq_id).ok for seq_id in (1, 2, 3)):
@@ -188,11 +188,11 @@ def test_f05_a_completion_after_its_generation_and_its_client_have_gone(library:
             assert not end(stand.handle).status.ok
             assert b.executor.wait_ready(READY_S)
             assert b.executor.seq_rm(2).ok
-            until(lambda: len(b.executor._jobs) == 1)
+            until(lambda: len(b.executor.records.jobs) == 1)
             job_id, counts, before = stand.handle.job_id, pool_of(b).counts(), books(b)
             logits, values = weakref.ref(stand.record.tag.logits), weakref.ref(stand.record.tag.request.values)
             hold.go()
-            until(lambda: not b.executor._jobs)
+            until(lambda: not b.executor.records.jobs)
             assert reports(b, job_id) == ["completion.wait.stale"]
             after = books(b)
             gone = {key for key in before if key not in after}

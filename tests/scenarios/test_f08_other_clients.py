@@ -41,12 +41,12 @@ class Line:
 
     def _client(self, seq_id: int, timing: str) -> JobHandle:
         """enqueue() of a job, which may not return; the handle is there when the job has come so far."""
-        known = set(self.b.executor._jobs)
+        known = set(self.b.executor.records.jobs)
         request = evolve(self.b.request(seq_id, OTHER), deadline_us=now_us() + DEADLINE_US, request_id=77)
         self.threads.append(threading.Thread(target=self.b.executor.enqueue, args=(request,), daemon=True))
         self.threads[-1].start()
-        until(lambda: set(self.b.executor._jobs) - known)
-        (record,) = set(self.b.executor._jobs) - known
+        until(lambda: set(self.b.executor.records.jobs) - known)
+        (record,) = set(self.b.executor.records.jobs) - known
         context = record.tag
         moment = {"queued": lambda: context.timings.queued_us, "admitted": lambda: context.kv_id}[timing]
         until(moment)
@@ -130,8 +130,8 @@ def request_of_three(b: Bench) -> None:
         for seq_id, request_id in ((1, 77), (2, 77), (3, 77), (4, 78)):
             request = evolve(b.request(seq_id, OTHER), request_id=request_id)
             threading.Thread(target=b.executor.enqueue, args=(request,), daemon=True).start()
-            until(lambda: len(b.executor._jobs) == len(handles) + 1)
-            handles.append(list(b.executor._jobs.values())[-1].handle)
+            until(lambda: len(b.executor.records.jobs) == len(handles) + 1)
+            handles.append(b.executor.records.contexts()[-1].handle)
             until(lambda: waiting(b))
         started = b.sim.truth("jobs_started")
         assert b.executor.cancel_request(77) == 3
@@ -178,7 +178,7 @@ def walks_away(b: Bench, where: str) -> None:
         seen = b.rules().count(moment)
         interrupted(b, 2, lambda: b.rules().count(moment) > seen)
         b.sim.faults_clear()
-        until(lambda: len(b.executor._jobs) == 1)
+        until(lambda: len(b.executor.records.jobs) == 1)
     assert says(b, end(mine), PROMPT)
     assert b.sim.truth("jobs_started") - started == 1
     assert b.executor.ready()
@@ -218,7 +218,7 @@ def test_f11_admission_dies_inside_a_call(library: Library, monkeypatch: pytest.
 # -- controls ----------------------------------------------------------------------------------------------------------
 def cancels_everybody(b: Bench, patch: pytest.MonkeyPatch) -> None:
     one = b.executor._cancel
-    patch.setattr(b.executor, "_cancel", lambda context: [one(c) for c in tuple(b.executor._jobs.values())] != [])
+    patch.setattr(b.executor, "_cancel", lambda context: [one(c) for c in b.executor.records.contexts()] != [])
 
 
 def resets_the_device(b: Bench, patch: pytest.MonkeyPatch) -> None:
@@ -262,7 +262,7 @@ def test_control_f11_nobody_takes_its_job_on(library: Library, monkeypatch: pyte
 
 def test_control_f12_only_one_stops(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     def first(executor: DeviceExecutor, request_id: int) -> int:
-        return next(c for c in executor._jobs.values() if c.request.request_id == request_id).handle.cancel()
+        return next(c for c in executor.records.jobs.values() if c.request.request_id == request_id).handle.cancel()
 
     monkeypatch.setattr(DeviceExecutor, "cancel_request", first)
     with executing(library, **PATIENT | {"close_ms": 100}, slots=SLOTS) as b, pytest.raises(AssertionError):

@@ -35,7 +35,7 @@ RESETS_STOP_NOTHING = {
 # -- F13 ---------------------------------------------------------------------------------------------------------------
 def memory(b: Bench, handle: JobHandle) -> list[np.ndarray[Any, Any]]:
     """What the next job owns: the outputs of its slot, and of every slot that is free."""
-    (context,) = [c for c in b.executor._jobs.values() if c.handle is handle]
+    (context,) = [c for c in b.executor.records.jobs.values() if c.handle is handle]
     own = context.lease.slot.lanes.values() if context.lease else ()
     return [lane.host_logits for lane in (*own, *lanes(b))]
 
@@ -70,7 +70,7 @@ def test_f13_a_job_that_timed_out_and_is_still_running(library: Library) -> None
         with standing(b, prefill_us=1_000_000):
             old = b.enqueue(1, PROMPT)
             until(lambda: waiting(b))
-            (record,) = b.executor._jobs
+            (record,) = b.executor.records.jobs
             theirs = record.tag.lease.slot.lanes[record.tag.request.task].host_logits
             b.sim.set(prefill_us=0)
             b.executor.engine.fire((b.executor.program.rules["clock.execution"],), record)
@@ -142,7 +142,7 @@ def test_f14_two_in_flight_share_no_memory_and_no_sequence(library: Library) -> 
             until(lambda: waiting(b) == 2)
             follower = threading.Thread(target=lambda: said.update({7: [b.run(7, [5], len(PROMPT)).status.ok]}))
             follower.start()
-            until(lambda: len(b.executor._jobs) == 3)
+            until(lambda: len(b.executor.records.jobs) == 3)
             assert b.sim.truth("jobs_running") == 2
         assert says(b, end(first), PROMPT)
         assert says(b, end(other), OTHER)
@@ -169,8 +169,8 @@ def lengths_after_a_stop(b: Bench, place: Place) -> tuple[int, int, int]:
     with held(b, place) as hold:
         threading.Thread(target=b.enqueue, args=(1, [5] * 200, len(PROMPT)), daemon=True).start()
         assert hold.there.wait(moments.READY_S)
-        assert next(iter(b.executor._jobs.values())).handle.cancel()
-    until(lambda: not b.executor._jobs)
+        assert next(iter(b.executor.records.jobs.values())).handle.cancel()
+    until(lambda: not b.executor.records.jobs)
     applied, kv = last(b, "apply"), b.executor.calls.kv
     assert kv is not None
     return applied.b, kv.length(applied.a), kv.size.units - b.sim.truth("kv_units_free")
@@ -274,7 +274,7 @@ def test_f18_every_use_of_a_lease_that_has_ended(library: Library) -> None:
         with held(b, Place("before", "infer")) as hold:
             handle = b.enqueue(1, PROMPT)
             assert hold.there.wait(moments.READY_S)
-            (context,) = b.executor._jobs.values()
+            (context,) = b.executor.records.jobs.values()
             lease = context.lease
         assert lease is not None
         assert end(handle).status.ok

@@ -15,9 +15,9 @@ from moments import books, lanes, pool_of, says, until
 from machines.errors import CODES, observed
 from machines.protocol.effects import INFER
 from machines.protocol.params import BUSY_STARTS_NOTHING, SUBMIT_ERROR_STARTS_NOTHING
-from runtime.calls import ExecutorError
 from runtime.calrt import Library
 from runtime.config import ConfigError
+from runtime.generations import ExecutorError
 
 PROMPT, OTHER = list("Grüße".encode()), list(b"another prompt")
 STARTS = -1  # what a planned `return` does: as the facts say

@@ -34,7 +34,7 @@ def enqueue_calls(b: Bench) -> list[str]:
     """The calls that enqueue() makes for a job, in their order."""
     mark = len(b.calls())
     assert b.run(1, PROMPT).status.ok
-    until(lambda: not b.executor._jobs)
+    until(lambda: not b.executor.records.jobs)
     assert b.executor.seq_rm(1).ok
     seen = names(since(b, mark))
     return seen[: seen.index("infer")]
@@ -43,7 +43,7 @@ def enqueue_calls(b: Bench) -> list[str]:
 def balanced(b: Bench, before: dict[str, Any]) -> list[str]:
     """What is not as it was, or is not served, after a job that failed or was stopped on its way."""
     b.sim.faults_clear()
-    until(lambda: not b.executor._jobs)
+    until(lambda: not b.executor.records.jobs)
     if not b.executor.wait_ready(READY_S):
         return ["it is not Ready"]
     if not b.executor.seq_rm(1).ok:
@@ -52,7 +52,7 @@ def balanced(b: Bench, before: dict[str, Any]) -> list[str]:
     result = b.run(1, PROMPT)
     if not result.status.ok or not says(b, result, PROMPT):
         wrong.append(f"the next job ended as {result.status}")
-    until(lambda: not b.executor._jobs)
+    until(lambda: not b.executor.records.jobs)
     return wrong if b.executor.seq_rm(1).ok else [*wrong, "the next sequence is not free"]
 
 
@@ -81,7 +81,7 @@ def cancelled_after(b: Bench, nth: int) -> list[str]:
         if threading.current_thread().name == "calexec admission":
             made.append(name)
             if len(made) == nth:
-                next(iter(b.executor._jobs.values())).handle.cancel()
+                next(iter(b.executor.records.jobs.values())).handle.cancel()
         return code
 
     with pytest.MonkeyPatch.context() as patch:

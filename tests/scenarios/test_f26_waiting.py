@@ -20,6 +20,7 @@ from places import DEADLINE_US, LONG_MS, PATIENT, Place, held, ledger, pass_time
 from machines.admission import AdmissionMode
 from runtime import executor as executor_module
 from runtime.calrt import Library
+from runtime.crew import Clock
 from runtime.executor import DeviceExecutor
 from runtime.job import JobHandle
 from runtime.status import StatusKind, now_us
@@ -85,11 +86,11 @@ def test_control_f26_the_clock_is_looked_at_when_work_comes(library: Library, mo
             pass
         return arrive(executor, request)
 
-    def sleep(executor: DeviceExecutor) -> None:
-        while not executor._closing:
+    def sleep(clock: Clock) -> None:
+        while not clock._stopped:
             threading.Event().wait(0.01)
 
-    monkeypatch.setattr(DeviceExecutor, "_run_clock", sleep)
+    monkeypatch.setattr(Clock, "run", sleep)
     monkeypatch.setattr(DeviceExecutor, "_arrive", look)
     monkeypatch.setattr(executor_module, "LATEST_S", 0.2)
     with executing(library, **TIMED | {"close_ms": 100}) as b:
@@ -99,10 +100,10 @@ def test_control_f26_the_clock_is_looked_at_when_work_comes(library: Library, mo
 # -- F27 ---------------------------------------------------------------------------------------------------------------
 def client_of(b: Bench, seq_id: int, results: dict[int, Any], **more: Any) -> threading.Thread:
     """A client with one job; its result comes into `results`."""
-    known = len(b.executor._jobs)
+    known = len(b.executor.records.jobs)
     thread = threading.Thread(target=lambda: results.update({seq_id: b.run(seq_id, OTHER, **more)}), daemon=True)
     thread.start()
-    until(lambda: len(b.executor._jobs) > known)
+    until(lambda: len(b.executor.records.jobs) > known)
     return thread
 
 

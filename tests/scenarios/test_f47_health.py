@@ -131,7 +131,7 @@ def when_woken(thread: str) -> Callable[[Bench, Stop], None]:
     """Its step has been made on its behalf, and it does not go on. It notices the second time: now it waits already."""
 
     def hang(b: Bench, s: Stop) -> None:
-        (progress,) = (p for p in b.executor.progress if p.name == thread)
+        (progress,) = (p for p in b.executor.crew.progress if p.name == thread)
         progress.waiter.token = Token(progress.waiter.token, s.here)
 
     return hang
@@ -248,8 +248,8 @@ def test_who_is_parked_is_well_for_ever(library: Library, monkeypatch: pytest.Mo
     with executing(library) as b:
         b.run(1, PROMPT)
         until(lambda: {a.state for a in b.executor.health().actors} == {"parked"})
-        b.executor._wake_clock()
-        until(lambda: b.executor._alarm.due_us == math.inf)  # it has seen that no timer is armed
+        b.executor.crew.clock.wake()
+        until(lambda: b.executor.crew.clock.progress.due_us == math.inf)  # it has seen that no timer is armed
         day_us = 24 * 3600 * 1_000_000
         now_us = module.now_us
         monkeypatch.setattr(module, "now_us", lambda: now_us() + day_us)
@@ -288,8 +288,8 @@ def test_a_wait_that_was_left_behind_costs_its_agent_alone(library: Library, mon
         h = b.executor.health()
         assert [a.doing for a in h.actors if a.state == "abandoned"] == ["wait"]
         assert b.tokens(2, OTHER, 2) == b.oracle.tokens(OTHER, 2)
-        b.executor._wake_clock()
-        until(lambda: b.executor._alarm.due_us == math.inf)
+        b.executor.crew.clock.wake()
+        until(lambda: b.executor.crew.clock.progress.due_us == math.inf)
         now_us = module.now_us
         with monkeypatch.context() as later:
             later.setattr(module, "now_us", lambda: now_us() + 3600 * 1_000_000)
@@ -309,7 +309,7 @@ def test_f47_an_actor_that_dies_outside_of_a_call(
         if name == "clock":
             b.executor.engine.expire = bug  # type: ignore[method-assign]
         else:
-            (progress,) = (p for p in b.executor.progress if p.name == name)
+            (progress,) = (p for p in b.executor.crew.progress if p.name == name)
             progress.waiter.token = Token(progress.waiter.token, bug)
         HANGS[name][1](b)
         until(lambda: not b.executor.health().live)
@@ -319,7 +319,7 @@ def test_f47_an_actor_that_dies_outside_of_a_call(
         until(lambda: actor(b.executor.health(), name).state == "dead")
         with pytest.raises(Refused, match=f"{name} died"):
             b.enqueue(2, PROMPT)
-        until(lambda: not b.executor._jobs or all(c.handle.done() for c in b.executor._jobs.values()))
+        until(lambda: not b.executor.records.jobs or all(c.handle.done() for c in b.executor.records.jobs.values()))
     assert "ZeroDivisionError" in caplog.text
 
 

@@ -56,7 +56,7 @@ def quiet(b: Bench) -> bool:
 
 
 def known(b: Bench) -> list[Any]:
-    return list(b.executor._jobs.values())
+    return b.executor.records.contexts()
 
 
 # -- the checks --------------------------------------------------------------------------------------------------------

@@ -161,13 +161,13 @@ class Size:
 
 
 def size(b: Bench) -> Size:
-    until(lambda: not b.executor._jobs)
+    until(lambda: not b.executor.records.jobs)
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return Size(
         pages * os.sysconf("SC_PAGESIZE") / 2**20, len(gc.get_objects()), len(os.listdir("/proc/self/fd")),
         len(os.listdir("/proc/self/task")), b.sim.truth("buffers_alive"), b.sim.truth("buffers_created"),
-        len(b.executor._jobs),
+        len(b.executor.records.jobs),
     )  # fmt: skip
 
 

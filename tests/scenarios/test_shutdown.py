@@ -16,6 +16,7 @@ from executing import READY_S, Bench, executing
 from moments import books, end, says, standing, until, waiting
 
 from runtime.calrt import Library
+from runtime.crew import Crew
 from runtime.executor import DeviceExecutor, Refused
 from runtime.job import JobHandle
 from runtime.status import StatusKind, now_us
@@ -125,16 +126,15 @@ def test_f49_control_without_the_hard_tier(library: Library, monkeypatch: pytest
 def test_f49_control_threads_that_are_known_to_be_stuck_are_not_joined(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def joined(executor: DeviceExecutor) -> None:
-        executor._closing = True
-        executor.engine.stop()
-        executor._wake_clock()
-        for thread in executor._threads:
+    def joined(crew: Crew, within_s: float) -> None:
+        crew._engine.stop()
+        crew.clock.stop()
+        for thread in crew.threads:
             thread.join(IN_ORDER_S)
 
     with driving(library) as d, executing(library, **BRIEF) as b:
         handles = hung(b, d, "output_wait")
-        monkeypatch.setattr(DeviceExecutor, "_stop_threads", joined)
+        monkeypatch.setattr(Crew, "stop", joined)
         with pytest.raises(AssertionError, match="budget"):
             check_stopped(b, handles, closing(b)(), IN_ORDER_S)
 
@@ -199,7 +199,7 @@ def test_f49_a_job_that_arrives_while_all_are_answered(library: Library) -> None
         b.executor._sequence = just_then  # type: ignore[method-assign]
         with pytest.raises(Refused, match="abandoned"):
             b.enqueue(1, PROMPT)
-        assert not b.executor._jobs
+        assert not b.executor.records.jobs
 
 
 def test_f49_control_an_abandon_that_forgets_the_parked(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,9 @@ from moments import books, end, standing, until, waiting
 
 from runtime.calrt import Library
 from runtime.config import Config, ConfigError
-from runtime.executor import DeviceExecutor, Refused
+from runtime.executor import Refused
 from runtime.job import InferenceResult, JobHandle
+from runtime.removal import Removals
 from runtime.status import Status, StatusKind, now_us
 
 PROMPT, OTHER = list("Grüße".encode()), list(b"another prompt")
@@ -41,7 +42,7 @@ class Spent:
 
 
 def spent(b: Bench, seconds: float = LOOK_S) -> Spent:
-    threads = [t.native_id for t in b.executor._threads if t.is_alive()]
+    threads = [t.native_id for t in b.executor.crew.threads if t.is_alive()]
 
     def woke() -> int:
         return sum(switches(t) for t in threads if t)
@@ -80,7 +81,7 @@ def test_f34_an_idle_executor_sleeps(library: Library, when: str) -> None:
 def test_f34_control_a_clock_that_polls(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     with executing(library) as b:
         monkeypatch.setattr(b.executor.engine, "next_due_us", lambda: now_us() + 2000)
-        b.executor._wake_clock()
+        b.executor.crew.clock.wake()
         with pytest.raises(AssertionError, match="woke"):
             check_asleep(b)
 
@@ -240,7 +241,7 @@ def test_f36_a_removal_that_spins(library: Library) -> None:
 
 
 def test_f36_control_a_client_that_makes_the_call_itself(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DeviceExecutor, "_aside", lambda executor, effect, s: executor._table[effect.name](s))
+    monkeypatch.setattr(Removals, "_made_aside", lambda removals, effect, s: removals._calls[effect.name](s))
     with driving(library) as d, executing(library, **SPINNING) as b:
         with pytest.raises(AssertionError, match="told"):
             check_remove_comes_back(b, d)
@@ -313,7 +314,7 @@ def test_f37_four_verdicts(library: Library, name: str) -> None:
 
 
 def test_f37_control_one_verdict_for_all(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runtime.executor.VERDICTS", dict.fromkeys(("clock.queue", "clock.execution"), "hung: "))
+    monkeypatch.setattr("runtime.answers.VERDICTS", dict.fromkeys(("clock.queue", "clock.execution"), "hung: "))
     with pytest.raises(AssertionError):
         check_verdict(library, "starved")
 

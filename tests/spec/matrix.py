@@ -100,7 +100,7 @@ class Hand:
 
     def advance(self, us: int) -> None:
         self.at_us += us
-        self.bench.executor._wake_clock()
+        self.bench.executor.crew.clock.wake()
 
     def watch(self, bench: Bench) -> None:
         """See every step inside the monitor, where nothing else happens at the same time."""

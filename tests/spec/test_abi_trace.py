@@ -20,8 +20,9 @@ from moments import MANIFEST, names, since, until
 from runtime import golden
 from runtime.calrt import Kv, Library
 from runtime.engine import MonitorHeld
-from runtime.executor import DeviceExecutor, Refused
+from runtime.executor import Refused
 from runtime.manifest import CalTaskKind, SubmodelContract
+from runtime.records import Records
 from runtime.simulator import Call
 
 PROMPT = list("Grüße".encode())
@@ -158,7 +159,7 @@ UNREST = {"recoveries_max": 1000, "execution_ms": 150, "grace_ms": 50, "sequence
 def strangers(b: Bench) -> list[str]:
     """Calls of infer and Wait that were made by others than the submitter and the wait agents (§5.1-2); a golden run is
     the lifecycle's, from its infer to its Wait."""
-    who = {t.native_id: t.name.removeprefix("calexec ").split()[0] for t in b.executor._threads}
+    who = {t.native_id: t.name.removeprefix("calexec ").split()[0] for t in b.executor.crew.threads}
     mine = {"infer": ("submitter", "lifecycle"), "wait": ("completion", "lifecycle")}
     calls = [c for c in b.sim.trace() if c.call in mine]
     outputs = {c.other: who.get(c.thread) for c in calls if c.call == "infer"}
@@ -276,7 +277,8 @@ def held(b: Bench) -> dict[str, int]:
     return {
         "buffers created": b.sim.truth("buffers_created"), "buffers": b.sim.truth("buffers_alive"),
         "threads": threading.active_count(), "files": len(os.listdir("/proc/self/fd")),
-        "jobs": len(b.executor._jobs), "records": engine.read(lambda s: len(s.job_elements) + len(s.seq_elements)),
+        "jobs": len(b.executor.records.jobs),
+        "records": engine.read(lambda s: len(s.job_elements) + len(s.seq_elements)),
         "armed timers": len(engine._armed), "CalRT's sequences": len(b.executor.calls._kv_ids),
     }  # fmt: skip
 
@@ -287,7 +289,7 @@ def decode(b: Bench, tokens: int) -> None:
         count = min(200, tokens - 200 * seq_id)
         assert b.tokens(seq_id, PROMPT, count) == b.oracle.tokens(PROMPT, count)
         assert b.executor.seq_rm(seq_id).ok
-    until(lambda: not b.executor._jobs)
+    until(lambda: not b.executor.records.jobs)
 
 
 def resident_bytes() -> int:
@@ -317,7 +319,7 @@ def test_control_s07_a_record_that_stays(library: Library, monkeypatch: pytest.M
     with executing(library) as b:
         decode(b, 2)
         before = held(b)
-        monkeypatch.setattr(DeviceExecutor, "_try_to_forget", lambda executor, job: None)
+        monkeypatch.setattr(Records, "try_to_forget", lambda records, job: None)
         assert b.tokens(1, PROMPT, 3)
         after = held(b)
         assert after["jobs"] == before["jobs"] + 3

@@ -210,7 +210,7 @@ def test_fi09_a_short_tensor_is_seen_and_nothing_written(library: Library, size:
         room = np.full(3 * PREFILL.vocabulary, 123.0, np.float32)
         with standing(b):
             handle = b.enqueue(1, PROMPT)
-            (context,) = b.executor._jobs.values()
+            (context,) = b.executor.records.jobs.values()
             context.logits = room[PREFILL.vocabulary : -PREFILL.vocabulary]
             until(lambda: waiting(b))
         result = end(handle)
