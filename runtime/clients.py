@@ -29,6 +29,7 @@ from runtime.prompts import Prompt
 from runtime.status import Status, StatusKind, now_us
 from runtime.symptoms import unexplained
 from runtime.tally import Answers, Ends, Tally
+from runtime.together import together
 from runtime.weather import Weather
 
 __all__ = ["LATE_S", "Client", "Clients", "Order"]
@@ -88,28 +89,8 @@ class Clients:
 
     def serve(self, number: int) -> None:
         """Blocks until all prompts have been served. Raises what a client raised: that is a bug."""
-        errors: list[BaseException] = []
-
-        def run(client: Client) -> None:
-            try:
-                client.serve()
-                client.answered_once()
-            except BaseException as error:
-                errors.append(error)
-                self.stop.set()
-
-        threads = [threading.Thread(target=run, args=(Client(self, i),), name=f"client {i}") for i in range(number)]
-        try:
-            for t in threads:
-                t.start()
-            for t in threads:
-                t.join()
-        finally:
-            self.stop.set()
-            for t in threads:
-                t.join()
-        if errors:
-            raise errors[0]
+        clients = [Client(self, i) for i in range(number)]
+        together({f"client {i}": client.serve_all for i, client in enumerate(clients)}, self.stop)
 
     def once_more(self, prompt: Prompt, tokens: int) -> Tally:
         """Serve so many tokens of one prompt, by a client of its own; what came of it."""
@@ -131,6 +112,11 @@ class Client:
         self._sequences = range(number * SEQUENCES, (number + 1) * SEQUENCES)
         self._usual_us = FIRST_CANCEL_US
         self._answers = Answers()
+
+    def serve_all(self) -> None:
+        """Prompts until there are none; then each answer is looked at once more."""
+        self.serve()
+        self.answered_once()
 
     def serve(self) -> None:
         while True:

@@ -18,6 +18,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from runtime.oracle import Oracle
 from runtime.status import Status, StatusKind, now_us
 from runtime.symptoms import Fault, unexplained
 from runtime.tally import Answers
+from runtime.together import together
 from runtime.weather import ARGUMENT_MAX, AS_THE_FACT_SAYS, SURVIVABLE, Weather
 
 __all__ = ["EVENTS", "LULL", "Storm", "ended_rightly"]
@@ -112,30 +114,13 @@ class Storm:
         fatal_at = draw.randrange(self.number) if draw.randrange(FATAL_ONE_IN) == 0 else -1
         oracle = Oracle.of_calbin(executor.calls.manifest.calbin_path)
         hosts = [_Host(self, i, executor, clients, oracle, fatal_at) for i in range(HOSTS)]
-        errors: list[BaseException] = []
-
-        def run(host: _Host) -> None:
-            try:
-                host.run(range(host.number, self.number, HOSTS))
-            except BaseException as error:
-                errors.append(error)
-                clients.stop.set()
-
-        threads = [threading.Thread(target=run, args=(host,), name=f"host {host.number}") for host in hosts]
+        work = {f"host {h.number}": partial(h.run, range(h.number, self.number, HOSTS)) for h in hosts}
         try:
-            for t in threads:
-                t.start()
-            for t in threads:
-                t.join()
+            together(work, clients.stop)
         finally:
-            clients.stop.set()
-            for t in threads:
-                t.join()
             clients.stop.clear()
-        if self.weather.simulator:
-            self.weather.simulator.faults_clear()
-        if errors:
-            raise errors[0]
+            if self.weather.simulator:
+                self.weather.simulator.faults_clear()
         executor.wait_ready(READY_S)
 
     def count(self, event: str) -> None:

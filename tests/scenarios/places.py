@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 from attrs import define, field, frozen
 from executing import READY_S, Bench
 from moments import books, pool_of, until
@@ -27,6 +28,8 @@ from runtime.actors import Outcomes
 from runtime.compiled import CompiledRule, Program
 from runtime.config import Config
 from runtime.engine import Engine
+from runtime.job import InferenceResult
+from runtime.status import Status, StatusKind
 
 LONG_MS = 3_600_000
 PATIENT = {
@@ -185,6 +188,24 @@ class Later:
 
     def __call__(self) -> int:
         return self._clock() + self._us
+
+
+def answers_again(b: Bench, patch: pytest.MonkeyPatch, at: str) -> None:
+    """A mistake, for controls: at that step the job's result takes the place of the answer that it has."""
+    after = b.executor._after
+
+    def step(rule: CompiledRule, element: Any) -> None:
+        if rule.id == at:
+            context = element.tag
+            context.handle._result = InferenceResult(Status(kind=StatusKind.OK), context.logits, context.timings)
+        after(rule, element)
+
+    patch.setattr(b.executor.engine, "on_step", step)
+
+
+def keeps_the_slot(b: Bench, patch: pytest.MonkeyPatch) -> None:
+    """Another one: no slot is ever given back."""
+    patch.setitem(b.executor._table, "undo", lambda job: "ok")
 
 
 # -- what must be true -------------------------------------------------------------------------------------------------

@@ -9,21 +9,32 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import moments
 import pytest
 from executing import READY_S, Bench, executing
 from moments import end, says, standing, until, waiting
-from places import DEADLINE_US, PATIENT, PLACES, Place, held, ledger, lived, pass_time, settled, wrong_ends
+from places import (
+    DEADLINE_US,
+    PATIENT,
+    PLACES,
+    Place,
+    answers_again,
+    held,
+    keeps_the_slot,
+    ledger,
+    lived,
+    pass_time,
+    settled,
+    wrong_ends,
+)
 
 from machines.answer import ANSWER, AnswerState
 from runtime.answers import ANSWERS
 from runtime.calrt import Library
-from runtime.compiled import CompiledRule
 from runtime.engine import Journal
-from runtime.job import InferenceResult, JobHandle
-from runtime.status import Status, StatusKind, now_us
+from runtime.job import JobHandle
+from runtime.status import StatusKind, now_us
 
 PROMPT = list("Grüße".encode())
 SEQ = 1
@@ -155,25 +166,12 @@ def test_f03_while_wait_blocks(library: Library, order: tuple[str, ...]) -> None
 
 
 # -- controls: a mistake, and where it must be seen --------------------------------------------------------------------
-def answers_again(b: Bench, patch: pytest.MonkeyPatch) -> None:
-    """A result that comes after the cancel takes its place."""
-    after = b.executor._after
-
-    def step(rule: CompiledRule, element: Any) -> None:
-        if rule.id == "completion.discard":
-            context = element.tag
-            context.handle._result = InferenceResult(Status(kind=StatusKind.OK), context.logits, context.timings)
-        after(rule, element)
-
-    patch.setattr(b.executor.engine, "on_step", step)
+def answers_after_the_cancel(b: Bench, patch: pytest.MonkeyPatch) -> None:
+    answers_again(b, patch, "completion.discard")
 
 
 def says_cancelled_to_everybody(b: Bench, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(JobHandle, "cancel", lambda handle: handle._cancel() or True)
-
-
-def keeps_the_slot(b: Bench, patch: pytest.MonkeyPatch) -> None:
-    patch.setitem(b.executor._table, "undo", lambda job: "ok")
 
 
 def keeps_the_reservation(b: Bench, patch: pytest.MonkeyPatch) -> None:
@@ -199,7 +197,7 @@ SUBMITTED, QUEUED, DELIVERED = Place("before", "wait"), Place("before", "infer")
 @pytest.mark.parametrize(
     ("mistake", "place", "order", "seen"),
     [
-        (answers_again, SUBMITTED, ("cancel", "deadline", "completion"), "and the answer is OK"),
+        (answers_after_the_cancel, SUBMITTED, ("cancel", "deadline", "completion"), "and the answer is OK"),
         (says_cancelled_to_everybody, DELIVERED, ("completion", "cancel"), "cancel() said something else"),
         (keeps_the_slot, SUBMITTED, ("cancel", "completion"), "pool was"),
         (keeps_the_reservation, Place("after", "prepare"), ("cancel", "completion"), "kv was"),

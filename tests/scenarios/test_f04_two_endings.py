@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from executing import READY_S, Bench, executing
 from moments import books, end, last, pool_of, says, since, standing, until, waiting
-from places import DEADLINE_US, ENDS, PATIENT, Hold, Place, held, lived, pass_time
+from places import DEADLINE_US, ENDS, PATIENT, Hold, Place, answers_again, held, keeps_the_slot, lived, pass_time
 
 from machines.answer import ANSWER
 from machines.job import JOB
@@ -27,8 +27,8 @@ from runtime.calrt import Library
 from runtime.compiled import CompiledRule
 from runtime.engine import Journal
 from runtime.executor import Refused
-from runtime.job import InferenceResult, JobContext, JobHandle
-from runtime.status import Status, StatusKind, now_us
+from runtime.job import JobContext, JobHandle
+from runtime.status import StatusKind, now_us
 
 PROMPT, OTHER = list("Grüße".encode()), list(b"another prompt")
 FAULTS = {"success": None, "exception": ("infer", "ccu_exception"), "invalid": ("infer", "nan"),
@@ -226,15 +226,7 @@ def test_f05_a_completion_that_comes_twice(library: Library) -> None:
 
 # -- controls ----------------------------------------------------------------------------------------------------------
 def a_late_success_is_delivered(b: Bench, patch: pytest.MonkeyPatch) -> None:
-    after = b.executor._after
-
-    def step(rule: CompiledRule, element: Any) -> None:
-        if rule.id == "completion.wait.stale":
-            context = element.tag
-            context.handle._result = InferenceResult(Status(kind=StatusKind.OK), context.logits, context.timings)
-        after(rule, element)
-
-    patch.setattr(b.executor.engine, "on_step", step)
+    answers_again(b, patch, "completion.wait.stale")
 
 
 def an_assertion_ends_a_thread(b: Bench, patch: pytest.MonkeyPatch) -> None:
@@ -244,16 +236,12 @@ def an_assertion_ends_a_thread(b: Bench, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DeviceCalls, "quarantine", quarantine)
 
 
-def a_cancel_keeps_the_slot(b: Bench, patch: pytest.MonkeyPatch) -> None:
-    patch.setitem(b.executor._table, "undo", lambda job: "ok")
-
-
 @pytest.mark.parametrize(
     ("mistake", "first", "second", "seen"),
     [
         (a_late_success_is_delivered, "execution", "success", "execution was first: OK"),
         (an_assertion_ends_a_thread, "exception", "cancel", "a thread has died: completion"),
-        (a_cancel_keeps_the_slot, "cancel", "success", "left: "),
+        (keeps_the_slot, "cancel", "success", "left: "),
     ],
 )
 def test_control_f04_a_mistake_is_seen(

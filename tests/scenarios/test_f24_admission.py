@@ -16,11 +16,10 @@ from executing import READY_S, SHORT, Bench, executing, unused
 from moments import books, end, names, says, since, until
 from places import PATIENT, ledger, settled
 
-from runtime import executor as executor_module
 from runtime.calbin import sample
 from runtime.calls import DeviceCalls
 from runtime.calrt import Handle, Library
-from runtime.cast import Part
+from runtime.cast import CAST, Part
 from runtime.config import Config
 from runtime.executor import DeviceExecutor
 from runtime.status import StatusKind, now_us
@@ -133,7 +132,7 @@ def left_by_a_start(library: Library, call: str) -> tuple[bool, int]:
         made.append(handle)  # a handle that Python forgets is not given back by that
         create(handle, *arguments)
 
-    sim.fault(call, "return", OUT_OF_RANGE, 0)
+    sim.fault(call, "return", UNAVAILABLE, 0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Handle, "__init__", created)
         executor = DeviceExecutor(Config(manifest=str(model), device=sim.index, **SHORT))
@@ -152,13 +151,13 @@ def test_control_f24_handles_of_a_start_that_are_forgotten(library: Library, mon
         def insert(self, *_: object) -> None:
             pass
 
-    configure = DeviceCalls._configure
+    configure = DeviceCalls.begin_generation
 
     def forgetting(calls: DeviceCalls) -> Any:
         calls._begun = Forgetful()
         return configure(calls)
 
-    monkeypatch.setattr(DeviceCalls, "_configure", forgetting)
+    monkeypatch.setattr(DeviceCalls, "begin_generation", forgetting)
     assert left_by_a_start(library, "create_input")[1] > 0
 
 
@@ -225,8 +224,8 @@ def test_control_f25_nobody_looks_at_the_budget(
     what: str,
     budget: int,
 ) -> None:
-    cast = tuple(without(part, "lifecycle.exhausted") for part in executor_module.CAST)
-    monkeypatch.setattr(executor_module, "CAST", cast)
+    cast = tuple(without(part, "lifecycle.exhausted") for part in CAST)
+    monkeypatch.setattr("runtime.crew.CAST", cast)
     with executing(library, **SCARCE | {"close_ms": 100}) as b:
         monkeypatch.setattr(moments, "READY_S", 0.5)
         assert drains(b, lose, what, budget) == ["nothing is left, and it is generation 1"]
