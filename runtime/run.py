@@ -138,8 +138,8 @@ def close(executor: DeviceExecutor) -> tuple[bool, bool]:
     the hard way (F48)."""
     said: list[bool] = []
     thread = threading.Thread(target=lambda: said.append(executor.close()), name="close", daemon=True)
-    thread.start()
     try:
+        thread.start()  # it may be interrupted here, too, when the other thread has begun
         thread.join(CLOSE_S)
     except KeyboardInterrupt:
         executor.abandon()

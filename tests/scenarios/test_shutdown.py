@@ -18,7 +18,7 @@ from moments import books, end, says, standing, until, waiting
 from runtime.calrt import Library
 from runtime.crew import Crew
 from runtime.executor import DeviceExecutor, Refused
-from runtime.job import JobHandle
+from runtime.job import JobContext, JobHandle
 from runtime.status import StatusKind, now_us
 
 PROMPT, OTHER = list("Grüße".encode()), list(b"another prompt")
@@ -190,13 +190,13 @@ def test_f49_abandon_answers_everybody_at_once(library: Library) -> None:
 def test_f49_a_job_that_arrives_while_all_are_answered(library: Library) -> None:
     """Between the look whether anybody serves and the list of jobs."""
     with executing(library) as b:
-        sequence = b.executor._sequence
+        add = b.executor.records.add
 
-        def just_then(request: object) -> object:
+        def just_then(context: JobContext) -> object:
             b.executor.abandon()
-            return sequence(request)  # type: ignore[arg-type]
+            return add(context)
 
-        b.executor._sequence = just_then  # type: ignore[method-assign]
+        b.executor.records.add = just_then  # type: ignore[method-assign]
         with pytest.raises(Refused, match="abandoned"):
             b.enqueue(1, PROMPT)
         assert not b.executor.records.jobs
