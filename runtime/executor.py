@@ -147,7 +147,8 @@ class DeviceExecutor:
         return sum(context.handle.cancel() for context in contexts)
 
     def seq_rm(self, seq_id: int) -> Status:
-        """Remove a sequence (§3): its KV is free when this returns OK."""
+        """Remove a sequence (§3): its KV is free when this returns OK, also where there was none. Sequences are removed
+        one by one: llama's -1, all of them, is INVALID_ARGUMENT, as whatever else is no sequence's number."""
         return refused(seq_id, StatusKind.UNAVAILABLE, self._dead) if self._dead else self._removals.remove(seq_id)
 
     def switch_model(self, manifest: Path) -> Status:
@@ -304,10 +305,12 @@ class DeviceExecutor:
     # -- the end of an actor, and of everything -----------------------------------------------------------------------
     def _died(self, name: str, doing: str, error: Exception) -> None:
         """A bug ended an actor: nothing is served any more, and nobody is kept waiting (F47)."""
-        self.observer.died(name, doing, error)
-        self._dead = f"{name} died"
-        self._answer_all(StatusKind.INTERNAL, self._dead)
-        self.engine.fire((self.program.rules["client.give_up"],))
+        try:
+            self.observer.died(name, doing, error)
+        finally:  # the bug may be the observer's
+            self._dead = f"{name} died"
+            self._answer_all(StatusKind.INTERNAL, self._dead)
+            self.engine.fire((self.program.rules["client.give_up"],))
 
     def _answer_all(self, kind: StatusKind, why: str) -> None:
         """Without a lock: a copy is one step. Who arrives later sees `_dead`, which was set before."""

@@ -15,6 +15,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -91,7 +92,8 @@ class Events:
                 return
             suppressed, bucket.suppressed = bucket.suppressed, 0
         said = {"event": event, **fields, **({"suppressed": suppressed} if suppressed else {})}
-        self._logger.log(level, "%s", message, exc_info=error, extra={ATTRIBUTE: said})
+        with suppress(Exception):  # a handler or filter of the host's that raises costs a line, and no actor (F47)
+            self._logger.log(level, "%s", message, exc_info=error, extra={ATTRIBUTE: said})
 
 
 def of_status(status: Status) -> dict[str, Any]:

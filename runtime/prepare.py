@@ -26,7 +26,7 @@ from runtime.lane import HOST_TYPES, Lane, first_failure, outside
 from runtime.manifest import CalTaskKind, ModelGeneration, SubmodelContract, TensorContract
 from runtime.status import Failure, failed
 
-__all__ = ["Asked", "RequestRefused", "check", "outcome", "program"]
+__all__ = ["Asked", "RequestRefused", "check", "check_sequence", "outcome", "program"]
 
 SEQUENCE_MAX = 2**31 - 1
 BF16_EXPONENT = np.uint16(0x7F80)  # all ones: infinite, or no number
@@ -73,7 +73,9 @@ def check(request: Asked, model: ModelGeneration, *, seq_count: int = 1, positio
     if past < 0 or past + count > contract.max_seq:
         found = f"past_len {past} and {count} tokens make {past + count}"
         raise RequestRefused(2, found, f"past_len from 0, and together at most max_seq, {contract.max_seq}")
-    _check_sequence(request.seq_id, seq_count)
+    if seq_count != 1:
+        raise RequestRefused(3, f"{seq_count} sequences", "1 sequence in a call (batch 1)")
+    check_sequence(request.seq_id)
     if positions is not None and (given := _length("positions", positions)) != count:
         raise RequestRefused(4, f"{given} positions for {count} tokens", "as many as tokens")
     values = _typed(contract.token_or_embed, request.values)
@@ -100,12 +102,12 @@ def _integer(number: int, name: str, value: Any) -> int:
         raise RequestRefused(number, f"{name} is of type {type(value).__name__}", "an integer") from None
 
 
-def _check_sequence(seq_id: Any, seq_count: int) -> None:
-    if seq_count != 1:
-        raise RequestRefused(3, f"{seq_count} sequences", "1 sequence in a call (batch 1)")
+def check_sequence(seq_id: Any) -> int:
+    """The number of a sequence, as Python's. Raises RequestRefused for what is none."""
     sequence = _integer(3, "seq_id", seq_id)
     if not 0 <= sequence <= SEQUENCE_MAX:
         raise RequestRefused(3, f"seq_id {sequence}", f"0 to {SEQUENCE_MAX}")
+    return sequence
 
 
 def _typed(tensor: TensorContract, given: Any) -> NDArray[Any]:

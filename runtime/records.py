@@ -33,6 +33,7 @@ class Records:
         self._engine, self._config, self._forgotten = engine, config, forgotten
         rules = engine.program.rules
         self._forget, self._discard = (rules["records.forget"],), (rules["client.discard"],)
+        self.sequences_max = config.jobs_max + config.sequences_max
         self._mu = threading.Lock()
         self.jobs: dict[Any, JobContext] = {}
         self.sequences: dict[int, Any] = {}
@@ -84,7 +85,9 @@ class Records:
     def _sequence(self, seq_id: int) -> Any:
         """The record of a job's sequence; made when it is first named."""
         if seq_id not in self.sequences:
-            if len(self.sequences) >= self._config.jobs_max + self._config.sequences_max:
+            if len(self.sequences) >= self.sequences_max:
+                self._sweep()
+            if len(self.sequences) >= self.sequences_max:
                 raise Full("too many sequences; seq_rm some")
             self.sequences[seq_id] = self._engine.add("seq", seq_id)
         self._leaving.discard(self.sequences[seq_id])
@@ -97,10 +100,23 @@ class Records:
                 self._leaving.add(sequence)
                 return
             self._leaving.discard(sequence)
-            if self.sequences.get(seq_id) is sequence and self._holds_nothing(sequence):
-                del self.sequences[seq_id]
-                self._forgotten(seq_id)
-                self._engine.remove("seq", sequence)
+            if self.sequences.get(seq_id) is sequence:
+                self._drop_if_empty(seq_id, sequence)
+
+    def _sweep(self) -> None:
+        """Jobs that continue a sequence there is not leave a record each, and nobody need ever remove them: forget what
+        holds nothing and no job names. `_mu` is held."""
+        named = {job.seq_of for job in self.jobs}
+        for seq_id, sequence in list(self.sequences.items()):
+            if sequence not in named:
+                self._drop_if_empty(seq_id, sequence)
+
+    def _drop_if_empty(self, seq_id: int, sequence: Any) -> None:
+        if self._holds_nothing(sequence):
+            del self.sequences[seq_id]
+            self._leaving.discard(sequence)
+            self._forgotten(seq_id)
+            self._engine.remove("seq", sequence)
 
     def _holds_nothing(self, sequence: Any) -> bool:
         try:

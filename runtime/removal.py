@@ -15,6 +15,7 @@ from runtime.actors import Outcomes
 from runtime.compiled import Rejected
 from runtime.crew import thread
 from runtime.engine import Engine
+from runtime.prepare import RequestRefused, check_sequence
 from runtime.records import Records
 from runtime.status import Status, StatusKind
 
@@ -35,6 +36,10 @@ class Removals:
 
     def remove(self, seq_id: int) -> Status:
         """Its KV is free when this is OK; so it is when nobody knows the sequence."""
+        try:
+            seq_id = check_sequence(seq_id)
+        except RequestRefused as wrong:
+            return Status(kind=StatusKind.INVALID_ARGUMENT, stage="seq_rm", text=str(wrong))
         if (sequence := self._records.sequence(seq_id)) is None:
             return Status(kind=StatusKind.OK, seq_id=seq_id)
         try:

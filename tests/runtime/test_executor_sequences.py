@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
+import pytest
 from executing import Bench, executing
 
 from runtime.calrt import Library
-from runtime.executor import Refused
 from runtime.job import InferenceResult
+from runtime.run import books
 from runtime.status import StatusKind
 
 PROMPT = list(b"hello")
@@ -48,18 +50,14 @@ def test_a_removal_while_a_job_names_the_sequence_again(library: Library) -> Non
 
 
 def test_without_removals_there_is_a_limit(library: Library) -> None:
-    """Negative control: records are what runs out, also of sequences that never got KV."""
+    """Negative control: KV is what runs out; sequences that never got any leave no more records than there may be."""
     with executing(library, admission_ms=30, **SMALL) as b:
-        kinds = []
-        for seq_id in range(6):
-            try:
-                kinds.append(b.run(seq_id, PROMPT).status.kind)
-            except Refused as refused:
-                kinds.append(refused.status.kind)
-        assert kinds == [StatusKind.OK] * 2 + [StatusKind.DEADLINE_EXCEEDED] * 3 + [StatusKind.RESOURCE_EXHAUSTED]
-        assert b.executor.seq_rm(4).ok
+        kinds = [b.run(seq_id, PROMPT).status.kind for seq_id in range(9)]
+        assert kinds == [StatusKind.OK] * 2 + [StatusKind.DEADLINE_EXCEEDED] * 7
+        assert len(b.executor.records.sequences) <= sum(SMALL.values())
+        assert b.executor.seq_rm(8).ok
         assert b.executor.seq_rm(0).ok
-        assert b.run(5, PROMPT).status.ok
+        assert b.run(8, PROMPT).status.ok
 
 
 def test_a_removal_before_a_job_began_its_sequence(library: Library) -> None:
@@ -97,3 +95,27 @@ def test_a_job_with_a_wrong_length_leaves_the_sequence_as_it_is(library: Library
         assert int(result.logits.argmax()) == said[2]
         assert b.executor.calls.generation_id == 1
     assert b.sim.violations() == ()
+
+
+def test_jobs_on_sequences_that_there_are_not_leave_nothing(library: Library) -> None:
+    """Whoever continues sequences that nobody began must not use up the records of those who begin some."""
+    with executing(library, **SMALL) as b:
+        assert b.run(1, PROMPT).status.ok
+        for number in range(10, 10 + 3 * b.executor.records.sequences_max):
+            assert not b.run(number, [7], past=3).status.ok
+        assert len(b.executor.records.sequences) <= b.executor.records.sequences_max
+        assert b.run(2, PROMPT).status.ok
+        following = b.run(1, b.oracle.tokens(PROMPT, 1), past=len(PROMPT))
+        assert following.status.ok, "what holds KV is not forgotten"
+        assert books(b.executor) == ()
+
+
+@pytest.mark.parametrize("number", [-1, 2**31, None, "1", 1.0, [1]])
+def test_what_is_no_sequence_is_not_removed(library: Library, number: Any) -> None:
+    """§3 forbids to do nothing and call it success: -1 is llama's "all of them"."""
+    with executing(library) as b:
+        assert b.run(1, PROMPT).status.ok
+        status = b.executor.seq_rm(number)
+        assert status.kind is StatusKind.INVALID_ARGUMENT
+        assert "allowed: " in status.text
+        assert b.run(1, b.oracle.tokens(PROMPT, 1), past=len(PROMPT)).status.ok

@@ -7,6 +7,7 @@ import json
 import logging
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -261,3 +262,41 @@ def test_control_a_job_that_succeeds_is_no_line(library: Library) -> None:
     with logged() as lines, executing(library) as b:
         b.tokens(1, PROMPT, 2)
     assert of(lines, "job failed") == []
+
+
+def test_a_handler_that_raises_costs_no_job(library: Library) -> None:
+    """It is the host's, and the lines are written by the actors."""
+
+    class Broken(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            seen.append(record.getMessage())
+            raise RuntimeError("a mistake of the host's")
+
+    seen: list[str] = []
+    logger, broken = logging.getLogger(LOGGER), Broken()
+    logger.addHandler(broken)
+    try:
+        with executing(library) as b:
+            assert not b.run(1, [5], past=3).status.ok
+            assert b.tokens(1, PROMPT, 2) == b.oracle.tokens(PROMPT, 2)
+            assert b.executor.health().ready
+    finally:
+        logger.removeHandler(broken)
+    assert any("admission.refuse" in line for line in seen), "it did raise"
+
+
+def test_an_observer_that_dies_with_its_actor_keeps_nobody_waiting(library: Library) -> None:
+    """F47, where what is told of a death is what is broken."""
+
+    def bug(*_: object) -> str:
+        raise ZeroDivisionError("a mistake")
+
+    with executing(library, close_ms=200) as b, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading, "excepthook", lambda _: None)
+        patch.setattr(b.executor.observer, "died", bug)
+        patch.setitem(b.executor._table, "infer", bug)  # type: ignore[arg-type]
+        assert b.run(1, PROMPT).status.stage == "submitter died"
+        for thread in b.executor.crew.threads:
+            if thread.name == "calexec submitter":
+                thread.join(READY_S)
+        assert not b.executor.health().live
