@@ -178,4 +178,6 @@ class Benches:
         return self._hand.bench, self._hand
 
     def close(self) -> None:
+        """Also when it is asked again: an idle executor that was closed is Ready for the rulebook."""
         self._stack.close()
+        self._hand = Hand()
