@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import math
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -36,6 +38,21 @@ __all__ = ["SEED", "logged", "run_command", "simulator_of"]
 LATENCY = click.IntRange(0, 1_000_000)
 LONGEST_MS = 3_600_000
 SEED = click.IntRange(0, 2**32 - 1)
+
+
+class Share(click.FloatRange):
+    """0 to 1. NaN is in no range, and click's lets it pass."""
+
+    def __init__(self) -> None:
+        super().__init__(0, 1)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        share: float = super().convert(value, param, ctx)
+        if math.isnan(share):
+            self.fail(f"{value} is not in the range 0<=x<=1.", param, ctx)
+        return share
+
+
 EPILOG = """\b
 Examples:
   calexec run                                        all prompts; every token against the oracle
@@ -81,12 +98,12 @@ class Options:
 @click.option("--limit", type=click.IntRange(1), help="Only so many prompts.")
 @click.option("--clients", type=click.IntRange(1, 64), default=4, show_default=True, help="Threads that want tokens.")
 @click.option(
-    "--faults", type=click.FloatRange(0, 1), default=0.0, show_default=True, metavar="RATE",
+    "--faults", type=Share(), default=0.0, show_default=True, metavar="RATE",
     help="Chance of a fault at each infer, Wait, Apply and canAllocate while the device serves.",
 )  # fmt: skip
 @click.option("--faults-everywhere", is_flag=True, help="Also at start-up and in recoveries, also fatal ones.")
 @click.option(
-    "--cancel", type=click.FloatRange(0, 1), default=0.0, show_default=True, metavar="RATE",
+    "--cancel", type=Share(), default=0.0, show_default=True, metavar="RATE",
     help="Share of the requests that are cancelled, at a random token and moment.",
 )  # fmt: skip
 @click.option("--seed", type=SEED, default=1, show_default=True, help="Of faults and cancels.")
@@ -232,13 +249,28 @@ def simulator_of(library: Library, device: int) -> Simulator | None:
         return None
 
 
+class _Lines(logging.FileHandler):
+    """lost: why lines could not be written, the first time. logging would print a traceback for each."""
+
+    lost: BaseException | None = None
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        self.lost = self.lost or sys.exc_info()[1]
+
+    def close(self) -> None:
+        try:
+            super().close()
+        except OSError as error:
+            self.lost = self.lost or error
+
+
 @contextmanager
 def logged(path: Path | None) -> Iterator[None]:
     """The executor's log goes to a file, line by line in JSON, or nowhere: what it says of failed jobs is counted here.
     Which of its lines are written its configuration says."""
     logger = logging.getLogger(LOGGER)
     try:
-        handler = logging.FileHandler(path, "w", encoding="utf-8") if path else logging.NullHandler()
+        handler = _Lines(path, "w", encoding="utf-8") if path else logging.NullHandler()
     except OSError as error:
         raise Failure(Exit.NOT_WRITTEN, [f"cannot write {path}: {error.strerror}"]) from None
     handler.setFormatter(JsonLines())
@@ -253,3 +285,5 @@ def logged(path: Path | None) -> Iterator[None]:
         logger.setLevel(level)
         logger.removeHandler(handler)
         handler.close()
+    if lost := getattr(handler, "lost", None):
+        raise Failure(Exit.NOT_WRITTEN, [f"cannot write {path}: {getattr(lost, 'strerror', None) or lost}"])

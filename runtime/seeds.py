@@ -38,7 +38,7 @@ WORST_FIRST = (
 def seeds_of(context: click.Context, param: click.Parameter, value: str | None) -> tuple[int, ...]:
     """Numbers and ranges, as 7,1-20: each once, in this order. None: no seeds. For click, whose error it raises."""
     found: dict[int, None] = {}
-    for part in value.split(",") if value else ():
+    for part in value.split(",") if value is not None else ():
         first, dash, last = part.partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
             text = f"{part!r} is neither a number nor a range; expected something like 7,1-20"

@@ -245,8 +245,12 @@ def test_a_calbin_with_control_characters_is_shown_and_refused(
 
 
 @pytest.mark.parametrize(
-    "args", [["doctr"], ["doctor", "--what"], ["doctor", "x"], ["doctor", "--device", "-1"], ["models"]]
-)
+    "args",
+    [
+        ["doctr"], ["doctor", "--what"], ["doctor", "x"], ["doctor", "--device", "-1"], ["models"],
+        ["run", "--faults", "nan"], ["run", "--cancel", "nan"], ["run", "--faults", "1.01"], ["run", "--seeds", ""],
+    ],
+)  # fmt: skip
 def test_what_click_refuses(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     (line,) = failed(capsys, args, Exit.USAGE)
     assert line.startswith("calexec: ")

@@ -264,6 +264,16 @@ def test_control_a_job_that_succeeds_is_no_line(library: Library) -> None:
     assert of(lines, "job failed") == []
 
 
+def test_a_log_that_cannot_be_written_is_one_line(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
+    """And not a traceback for each of its lines; the run goes on to its end."""
+    sim = unused(library)
+    args = ["run", "--model", "tiny", "--device", str(sim.index), "--limit", "1", "--tokens", "2", "--json"]
+    assert run([*args, "--log", "/dev/full"]) is Exit.NOT_WRITTEN
+    said = capsys.readouterr()
+    assert said.err == "calexec: cannot write /dev/full: No space left on device\n"
+    assert sim.truth("buffers_alive") == 0
+
+
 def test_a_handler_that_raises_costs_no_job(library: Library) -> None:
     """It is the host's, and the lines are written by the actors."""
 
