@@ -4,8 +4,7 @@ Theory. A device that Failed ends its process (§9.1); what was answered before 
 written down when it is finished, as one line of JSON, appended by one write and synced before anybody is told. A line
 that a dying process did not finish is the last one, and does not count. The first line says what the file belongs to:
 another model, other prompts or another number of tokens are refused, and so is a second run at the same time. Every
-start adds a line too: how often there was
-one makes the next start's faults others.
+start adds a line too: how often there was one makes the next start's faults others.
 """
 
 from __future__ import annotations

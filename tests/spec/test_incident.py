@@ -217,7 +217,7 @@ def test_it_is_written_by_a_thread_of_its_own(
     with executing(library, incident_directory=str(tmp_path)) as b:
         lost(b)
         until(lambda: files(tmp_path))
-    assert seen == [("calexec recorder", False)]
+    assert set(seen) == {("calexec recorder", False)}  # a slow machine may bring more than one
 
 
 def test_who_hands_over_too_much_is_told() -> None:
