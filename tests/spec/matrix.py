@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import pytest
 from attrs import define, field, frozen
 from executing import Bench, executing
 
@@ -50,6 +51,8 @@ ROWS = {
 }
 FAILING = {r.id for r in RULEBOOK.rules if r.outcome and not {"ok", "valid"} & {*r.outcome[1]}}
 CODES = {code: name for name, row in ROWS.items() for code in row.codes}
+ALWAYS = {row.codes[0] for row in ROWS.values()} | {17}  # one of each class, and Busy; the others nightly
+TIERED = [pytest.param(code, marks=[] if code in ALWAYS else pytest.mark.nightly) for code in CODES]
 IN_DOUBT = {STAYS: RESETS, RECONFIGURES: RESETS}
 CLEAN = ("input_bind_sequence", "input_slice_tensor", "input_set_csr")  # of `prepare`: nothing was started
 WAITED = ("output_wait", "output_get_status", "output_tensor_size")

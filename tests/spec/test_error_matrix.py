@@ -20,6 +20,7 @@ from matrix import (
     ROWS,
     RUNGS,
     STAYS,
+    TIERED,
     WAITED,
     Benches,
     Planned,
@@ -94,13 +95,13 @@ def check_job(benches: Benches, call: str, code: int, mode: str, way: str) -> No
     b.executor.seq_rm(held)
 
 
-@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("code", TIERED)
 @pytest.mark.parametrize("call", [*RESERVED, *CLEAN, "infer", *WAITED])
 def test_a_call_about_a_job(benches: Benches, call: str, code: int) -> None:
     check_job(benches, call, code, *expected(call, code))
 
 
-@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("code", TIERED)
 def test_a_submit_that_is_known_to_have_started_nothing(trusting: Benches, code: int) -> None:
     """§8 to the letter, where nothing is in doubt."""
     check_job(trusting, "infer", code, ROWS[CODES[code]].mode, ROWS[CODES[code]].way)
