@@ -415,7 +415,7 @@ def test_a_late_write_into_quarantine_is_a_violation(library: Library) -> None:
                 handle = b.enqueue(1, PROMPT)
                 assert not end(handle).status.ok
                 b.sim.set(prefill_us=0)
-                until(b.executor.ready, move=lambda: b.sim.advance(1))
+                until(b.executor.ready, move=lambda: b.sim.advance(20))
                 b.sim.advance(2_000_000)
             b.executor.close()
             late = said(b).get("violations_total", {})
