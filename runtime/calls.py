@@ -18,7 +18,7 @@ from attrs import define, field
 
 from machines.errors import ErrorClass, classify, observed
 from machines.protocol.effects import EFFECTS
-from runtime.buffers import BufferPool
+from runtime.buffers import BufferPool, LeaseGone
 from runtime.calrt import BufStatus
 from runtime.generations import Generations
 from runtime.golden import digest, golden_run
@@ -138,7 +138,10 @@ class DeviceCalls(Generations):
     def wait(self, job: Any) -> str:
         """Wait() and GetStatus(), judged together (§6.5): success is both."""
         context: JobContext = job.tag
-        lane = self._lane(context)
+        try:
+            lane = self._lane(context)
+        except LeaseGone:  # this agent stood still until the job's generation had ended: nothing is to be waited for
+            return "error"
         code, stamps = lane.output.wait()
         if stamps.end_ns:  # 0: the shim refused, and CalRT was not called
             context.timings.waited(stamps.begin_ns, stamps.end_ns, time.monotonic_ns())
