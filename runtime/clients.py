@@ -111,6 +111,7 @@ class Client:
         self._all, self._executor, self._tally = clients, clients.executor, clients.tally
         self._sequences = range(number * SEQUENCES, (number + 1) * SEQUENCES)
         self._usual_us = FIRST_CANCEL_US
+        self._mark = 0  # faults that had come when the sequence began: one since then may have cost it
         self._answers = Answers()
 
     def serve_all(self) -> None:
@@ -189,7 +190,7 @@ class Client:
         request = InferenceRequest(
             next(all_.request_ids), sequence, task, past, np.array(values, np.int32), deadline_us
         )
-        mark = all_.weather.mark()
+        self._mark = self._mark if past else all_.weather.mark()
         cancelled, result = False, None
         try:
             handle = self._executor.enqueue(request)
@@ -202,7 +203,7 @@ class Client:
             self._answered(handle, result)
         self._tally.job(status)
         wanted = status.ok or (cancelled and status.kind is StatusKind.CANCELLED)
-        if result and not wanted and (why := unexplained(status, all_.weather.since(mark))):
+        if result and not wanted and (why := unexplained(status, all_.weather.since(self._mark))):
             self._tally.finding("unexplained", f"{why}: {status}")
         return status, result
 

@@ -18,7 +18,7 @@ from executing import executing, unused
 from runtime.calbin import sample
 from runtime.calrt import Library
 from runtime.cli import run
-from runtime.clients import Clients, Order
+from runtime.clients import Client, Clients, Order
 from runtime.exits import Exit
 from runtime.job import InferenceResult, JobHandle
 from runtime.manifest import load_manifest
@@ -288,6 +288,25 @@ def test_a_handle_that_is_not_answered_is_counted(library: Library, monkeypatch:
     assert clients.tally.unanswered == 1
     assert clients.tally.findings[0].startswith(said)
     assert clients.tally.requests == {Ends.INTERRUPTED: 2}
+
+
+def test_a_fault_between_two_tokens_of_a_sequence_explains_that_it_is_lost(library: Library) -> None:
+    """A slow client finds the device Ready again, in another generation."""
+    prompts = (Prompt(1, "slow", tokenise("slow")),)
+    with executing(library) as b:
+        weather = Weather(b.sim)
+        weather.follow(b.executor)
+        client = Client(Clients(b.executor, prompts, Order(2), {}, weather, late_s=1.0), 0)
+        values = list(prompts[0].tokens)
+        assert client._ask(1, values, 0, None)[0].ok
+        b.sim.fault("infer", "ccu_exception")
+        assert not b.run(2, values).status.ok
+        assert b.executor.wait_ready(10)
+        status, _ = client._ask(1, [5], len(values), None)
+        assert (status.stage, client._tally.findings) == ("admission.refuse", [])
+        assert client._ask(3, values, 0, None)[0].ok
+        assert not client._ask(3, [5], 1, None)[0].ok
+        assert client._tally.unexplained == 1, "control: a wrong length, and no fault since it began"
 
 
 def test_a_second_answer_is_seen_when_it_is_looked_for_and_when_it_is_forgotten() -> None:
