@@ -8,6 +8,7 @@ which the table is made. The parent ends with the worst of their exit codes.
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -104,6 +105,8 @@ class Children:
         finally:
             with self._mu:
                 self._running.discard(child)
+        if self.stopped and child.returncode == -signal.SIGTERM:  # it had not come so far that it could say so itself
+            return Outcome(seed, Exit.INTERRUPTED, None, "was stopped when it began")
         return outcome(seed, child.returncode, out, err)
 
     def stop(self) -> None:

@@ -6,13 +6,15 @@ import json
 import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import click
 import pytest
 
 from runtime.cli import run
 from runtime.exits import Exit
-from runtime.seeds import SEEDS_MAX, WORST_FIRST, outcome, seeds_of
+from runtime.seeds import SEEDS_MAX, WORST_FIRST, Children, outcome, seeds_of
 
 SMALL = ["run", "--model", "tiny", "--limit", "2", "--tokens", "4"]
 
@@ -101,3 +103,16 @@ sys.exit(int(run(sys.argv[1:])))
     assert done.stdout.endswith("0 of 3 seeds ended with 0\n")
     with pytest.raises(ProcessLookupError):
         os.kill(int(pids[0]), 0)
+
+
+def test_a_child_that_is_stopped_before_it_can_say_so_is_no_bug() -> None:
+    """Ctrl-C while the interpreter of a child is still importing."""
+    children = Children()
+    with ThreadPoolExecutor() as pool:
+        coming = pool.submit(children.run, ["storm", "--events", "1"], 1)
+        latest = time.monotonic() + 20
+        while not children._running:
+            assert time.monotonic() < latest
+            time.sleep(0.001)
+        children.stop()
+        assert coming.result().exit is Exit.INTERRUPTED
