@@ -99,7 +99,7 @@ class DeviceCalls(Generations):
 
     def _unfit(self, context: JobContext) -> Failure | None:
         """What was true when the request was checked and may not be any more."""
-        if self.model is None or self.model.calbin_sha256 != context.calbin_sha256:
+        if self.model is None or not self.model.same(context.model):
             return Failure("model", 0, "the model was switched after the request had been checked")
         mismatch = self._kv().mismatch(context.kv_id, context.request.past_len)
         return Failure("past_len", 0, mismatch) if mismatch else None

@@ -234,7 +234,7 @@ class DeviceExecutor:
             raise self._refusal(request, status.kind, status.text)
         job_id = next(self._ids)
         handle = JobHandle(job_id, lambda: self._cancel(context))
-        context = JobContext(job_id, request, handle, np.empty(contract.vocabulary, np.float32), model.calbin_sha256)
+        context = JobContext(job_id, request, handle, np.empty(contract.vocabulary, np.float32), model)
         try:
             job = self.records.add(context)
         except Full as full:

@@ -17,7 +17,7 @@ from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
 from runtime.buffers import BufferLease
-from runtime.manifest import CalTaskKind
+from runtime.manifest import CalTaskKind, ModelGeneration
 from runtime.status import Failure, JobTimings, Status, not_a_deadline, now_us
 
 __all__ = ["InferenceRequest", "InferenceResult", "JobContext", "JobHandle"]
@@ -100,14 +100,14 @@ class JobHandle:
 @define(eq=False)
 class JobContext:
     """A job's payload (§4.2). record: its element in the engine; kv_id: CalRT's KvSeqId of its sequence in this
-    generation; failure: the first one; ended: it was counted; reserved: Apply granted its target length; calbin_sha256:
-    of the model that the request was checked for."""
+    generation; failure: the first one; ended: it was counted; reserved: Apply granted its target length; model: that
+    the request was checked for."""
 
     job_id: int
     request: InferenceRequest
     handle: JobHandle
     logits: NDArray[np.float32]
-    calbin_sha256: str
+    model: ModelGeneration
     record: Any = None
     generation_id: int = 0
     kv_id: int = 0

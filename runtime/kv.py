@@ -173,13 +173,14 @@ class KvCoordinator:
         return None
 
     def mismatch(self, sequence: int, past_len: int) -> str | None:
-        """Why a job cannot go on after `past_len` tokens, in words; None if it can."""
+        """Why a job cannot go on after `past_len` tokens, in words; None if it can. The client knows its sequence by
+        another number, so it is not named."""
         with self._records:
             entry = self._entries.get(sequence, _Entry())
             if entry.in_doubt:
-                return f"sequence {sequence} is in doubt; only a new generation ends that"
+                return "the sequence is in doubt; only a new generation ends that"
             if entry.committed != past_len:
-                return f"past_len is {past_len}; sequence {sequence} has {entry.committed} committed tokens"
+                return f"past_len is {past_len}; the sequence has {entry.committed} committed tokens"
             return None
 
     def retire(self) -> None:

@@ -139,6 +139,10 @@ class ModelGeneration:
     calrt_version: str
     submodels: Mapping[CalTaskKind, SubmodelContract] = field(converter=_read_only, hash=False)
 
+    def same(self, other: ModelGeneration) -> bool:
+        """Whether what was checked for the other is true of this one: the same calbin, under the same contracts."""
+        return self is other or (self.calbin_sha256, self.submodels) == (other.calbin_sha256, other.submodels)
+
 
 # -- sound by itself -------------------------------------------------------------------------------------------------
 def load_manifest(path: Path) -> Manifest:

@@ -428,6 +428,20 @@ def test_a_generation_ends_with_what_is_not_free_in_quarantine(bench: Bench) -> 
     bench.run_out()
 
 
+def test_a_lane_that_was_done_is_in_no_doubt_later(bench: Bench) -> None:
+    """Its slot goes to quarantine for another call: the lane is released with the generation."""
+    pool = bench.built(1)
+    lease = pool.lease()
+    bench.call(lease, IDS, 0, THREE)
+    assert pool.give_back(lease) is None
+    again = pool.lease()
+    bench.submit(again.lane(DECODE), 0, np.array([5]), 3)
+    pool.quarantine(again)
+    assert pool.retire() is None
+    assert [set(slot.lanes) for slot in pool.quarantined()] == [{DECODE}]
+    bench.run_out()
+
+
 @pytest.mark.parametrize("through", ["own", "newer"])
 def test_a_lease_of_an_ended_generation_comes_to_nothing(bench: Bench, through: str) -> None:
     """FI14: no call is made for it, and the newer pool does not get its slot."""

@@ -22,7 +22,7 @@ LONG = {"late-answer", "no-answer"}  # it takes their deadlines
 GREEN_ALWAYS = {"kv", "no-status"}  # without faults, and with some; the others nightly
 # How it ends, and a finding that tells.
 SEEN = {
-    "kv": (Exit.DIFFERENT, r"no fault was injected: .*: past_len: past_len is 0; sequence \d has \d+ committed tokens"),
+    "kv": (Exit.DIFFERENT, r"no fault was injected: .*: past_len: past_len is 0; the sequence has \d+ committed tokens"),
     "kv-length": (Exit.DIFFERENT, r"violation: past_len_mismatch: the CSRs say a past of (\d+), sequence \d+ has \d+"),
     "swap": (Exit.DIFFERENT, r"differences: prompt \d+, token \d+: \d+, oracle \d+"),
     "stale": (Exit.UNEXPLAINED, r"ledger: kv_free: the books say 12, there are 11"),

@@ -183,6 +183,27 @@ def test_a_model_whose_golden_run_says_something_else_does_not_serve(library: Li
         assert read(b)[1] == "Failed", "a golden run that fails is the device's fault: resets, and then nothing"
 
 
+def test_a_request_that_was_checked_for_another_manifest_is_refused(library: Library, tmp_path: Path) -> None:
+    """Of the same calbin: what differs are the contracts. It was checked, and then the model was switched."""
+    with closing(Benches(library, switches=True)) as benches:
+        b, _ = benches.ready()
+        calls = b.executor.calls
+        other = evolve(calls.model, submodels={k: c for k, c in calls.model.submodels.items() if k.name != "Decode"})
+        reserve, now = b.executor._table["reserve"], calls.model
+
+        def switched(job: object) -> str:
+            calls.model = other
+            return str(reserve(job))
+
+        b.executor._table["reserve"] = switched  # type: ignore[index]
+        before = len(b.sim.trace())
+        assert "switched" in ask(b, next(FRESH)).text
+        assert [c.call for c in b.sim.trace()[before:]] == [], "nothing was asked of CalRT"
+        b.executor._table["reserve"], calls.model = reserve, now  # type: ignore[index]
+        until(lambda: settled(b))
+        assert serves(b)
+
+
 def test_switching_where_it_cannot_be(library: Library, other: Path) -> None:
     with closing(Benches(library)) as benches:
         b, _ = benches.ready()
