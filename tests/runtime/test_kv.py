@@ -267,7 +267,7 @@ def test_a_stale_past_len_is_said(library: Library) -> None:
         kv.commit(0, 8)
         assert kv.mismatch(0, 8) is None
         for wrong in (0, 7, 9, U64_WRAP + 8, -8):
-            assert f"past_len is {wrong}; sequence 0 has 8" in (kv.mismatch(0, wrong) or "")
+            assert f"past_len is {wrong}; the sequence has 8" in (kv.mismatch(0, wrong) or "")
         assert kv.mismatch(1, 0) is None
         assert "has 0 committed" in (kv.mismatch(1, 1) or "")
 
