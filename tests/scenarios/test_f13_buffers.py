@@ -129,7 +129,7 @@ def shared(trace: Iterable[Call]) -> tuple[int, list[str]]:
     return most, wrong
 
 
-TWO = {"inflight": 2, "slots": 3}
+TWO = {"inflight": 2, "slots": 3, "execution_ms": 60_000}
 SLOW = {"prefill_us": 5000, "decode_us": 5000}
 
 

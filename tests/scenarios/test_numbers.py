@@ -6,6 +6,7 @@ The logits are spoiled where the device writes them, after Wait() and before the
 from __future__ import annotations
 
 import gc
+import mmap
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -217,8 +218,14 @@ def test_f64_flat_over_a_hundred_thousand_jobs(library: Library) -> None:
 
 
 def leaks_memory() -> Callable[[], Any]:
-    kept: list[Any] = []
-    return lambda: kept.append(np.ones(2**17))  # 1 MiB
+    """1 MiB at a time, and not of what the process has had before and given back to its own heap."""
+    kept: list[mmap.mmap] = []
+
+    def leak() -> None:
+        kept.append(mmap.mmap(-1, 2**20))
+        kept[-1].write(bytes(2**20))
+
+    return leak
 
 
 def leaks_objects() -> Callable[[], Any]:
