@@ -40,7 +40,7 @@ def check_refused_at_once(b: Bench, values: list[int], past: int = 0) -> None:
         first = b.enqueue(1, PROMPT)
         until(lambda: waiting(b))
         second = aside(b, 2, OTHER)
-        until(lambda: books(b)["line"] or books(b)["work"] == 2)
+        until(lambda: "admission.reserve.refused.prefill" in b.rules() or b.rules().count("admission.prepare.ok") == 2)
         calls, began_s, said = len(b.calls()), time.monotonic(), ""
         try:
             b.enqueue(3, values, past)
