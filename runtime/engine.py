@@ -209,6 +209,17 @@ class Engine:
         waiter.token.release()
         return True
 
+    def wait_for(self, rule: CompiledRule, timeout_s: float | None) -> bool:
+        """Block until a rule that is about nothing is enabled, and fire it. False: not within the time (None: however
+        long it takes), or everybody was sent away."""
+        waiter = Waiter()
+        if self.take((rule,), None, waiter):
+            return True
+        if not waiter.token.acquire(timeout=-1 if timeout_s is None else timeout_s):
+            self.send_away(waiter)
+            waiter.token.acquire()
+        return waiter.result is not None
+
     def stop(self) -> None:
         """Send everybody away, now and from now on."""
         with self:

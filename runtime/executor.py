@@ -22,13 +22,15 @@ from attrs import evolve
 from machines.job import JobState
 from machines.protocol import RULEBOOK
 from machines.protocol.host import CLOSED, ENDED, READY, SETTLED, leading
+from machines.sequence import SequenceState
+from machines.slot import SlotState
 from runtime.answers import status_of, told
 from runtime.calls import DeviceCalls
 from runtime.cast import timers
 from runtime.compiled import CompiledRule, Program
 from runtime.config import Config
 from runtime.crew import Crew, thread
-from runtime.engine import Engine, Waiter
+from runtime.engine import Engine
 from runtime.generations import checked
 from runtime.health import Health, examine
 from runtime.job import InferenceRequest, InferenceResult, JobContext, JobHandle
@@ -83,6 +85,8 @@ class DeviceExecutor:
         waits = (SETTLED, ENDED, CLOSED, READY)
         self._settled, self._ended, self._closed, self._is_ready = map(self.program.compiled, waits)
         self._queues = leading(RULEBOOK.rules, "state", JobState.Queued)
+        self._quarantines = leading(RULEBOOK.rules, "slot", SlotState.Quarantined)
+        self._doubts = leading(RULEBOOK.rules, "record", SequenceState.Unknown)
         self._claims = {r.id for r in self.program.rules.values() if ("own", "answer") in r.writes}
         self._ids = itertools.count(1)
         self._given_back: bool | None = None  # what close() said
@@ -96,7 +100,7 @@ class DeviceExecutor:
         """Whether the device became Ready; False also when it Failed. Raises ValueError for what is no time (F39)."""
         if not 0 <= timeout_s <= threading.TIMEOUT_MAX:
             raise ValueError(f"timeout_s is {timeout_s}; expected 0 to {threading.TIMEOUT_MAX:.0f} seconds")
-        return self._await(self._settled, timeout_s) and self.ready()
+        return self.engine.wait_for(self._settled, timeout_s) and self.ready()
 
     def ready(self) -> bool:
         """Whether jobs are served now."""
@@ -176,7 +180,7 @@ class DeviceExecutor:
         return self._given_back
 
     def _close(self) -> bool:
-        if not self._await(self._ended, self.config.close_ms / 1000 + LATEST_S):
+        if not self.engine.wait_for(self._ended, self.config.close_ms / 1000 + LATEST_S):
             self.abandon()
         latest_us = now_us() + int(LATEST_S * 1e6)
         for context in self.records.contexts():
@@ -274,9 +278,9 @@ class DeviceExecutor:
         if rule.sort != "job":
             return
         context: JobContext = element.tag
-        if _fires(rule, "slot", "quarantine"):
+        if rule.id in self._quarantines:
             self.calls.quarantine(context)
-        if _fires(rule, "record", "unknown"):
+        if rule.id in self._doubts:
             self.calls.doubt(context)
         claims = rule.id in self._claims
         if claims or rule.id in self.observer.ends:
@@ -317,17 +321,3 @@ class DeviceExecutor:
         for context in self.records.contexts():
             self._resolve(context, status_of(context, kind, why))
             context.handle.entered.set()
-
-    def _await(self, rule: CompiledRule, timeout_s: float | None) -> bool:
-        waiter = Waiter()
-        if self.engine.take((rule,), None, waiter):
-            return True
-        if waiter.token.acquire(timeout=-1 if timeout_s is None else timeout_s):
-            return waiter.result is not None
-        self.engine.send_away(waiter)
-        waiter.token.acquire()
-        return waiter.result is not None
-
-
-def _fires(rule: CompiledRule, variable: str, event: str) -> bool:
-    return any(target.args[0].name == variable and fired == event for target, fired in rule.rule.fires)

@@ -28,7 +28,6 @@ from runtime.buffers import BufferLease
 from runtime.calrt import NativeMissing
 from runtime.clients import LATE_S, Clients, Order
 from runtime.config import WAYS, Config
-from runtime.engine import Waiter
 from runtime.executor import DeviceExecutor
 from runtime.exits import Exit, Failure
 from runtime.generations import ExecutorError
@@ -124,13 +123,7 @@ def leases_left(executor: DeviceExecutor) -> int:
 
 def idle(executor: DeviceExecutor) -> bool:
     """Wait until nothing is under way."""
-    waiter = Waiter()
-    if executor.engine.take((executor.program.compiled(IDLE),), None, waiter):
-        return True
-    if not waiter.token.acquire(timeout=IDLE_S):
-        executor.engine.send_away(waiter)
-        waiter.token.acquire()
-    return waiter.result is not None
+    return executor.engine.wait_for(executor.program.compiled(IDLE), IDLE_S)
 
 
 def close(executor: DeviceExecutor) -> tuple[bool, bool]:

@@ -257,13 +257,13 @@ def test_f48_the_first_close_is_interrupted(library: Library) -> None:
         with standing(b):
             handle = b.enqueue(1, PROMPT)
             until(lambda: waiting(b))
-            await_ = b.executor._await
+            wait_for = b.executor.engine.wait_for
 
             def interrupted(*_: object) -> bool:
-                b.executor._await = await_  # type: ignore[method-assign]
+                b.executor.engine.wait_for = wait_for  # type: ignore[method-assign]
                 raise KeyboardInterrupt
 
-            b.executor._await = interrupted  # type: ignore[method-assign]
+            b.executor.engine.wait_for = interrupted  # type: ignore[method-assign]
             with pytest.raises(KeyboardInterrupt):
                 b.executor.close()
             assert not handle.done()
