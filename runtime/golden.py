@@ -9,7 +9,7 @@ on one thread and on a sequence of its own.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from runtime.buffers import BufferPool
 from runtime.calrt import BufStatus
 from runtime.kv import KvCoordinator
 from runtime.lane import Lane
-from runtime.manifest import CalTaskKind
+from runtime.manifest import CalTaskKind, ModelGeneration
 from runtime.prepare import program
 from runtime.status import Failure, failed
 
@@ -43,10 +43,7 @@ def golden_run(pool: BufferPool, kv: KvCoordinator, kv_id: int) -> list[Row] | F
     """The logits of the prefill and of each decode; the first failure otherwise. kv_id: a sequence that was never used;
     it is free afterwards, unless a call failed."""
     rows: list[Row] = []
-    lease = pool.lease()
-    kind, tokens = _prompt(lease.slot.lanes)
-    if failure := pool.give_back(lease):
-        return failure
+    kind, tokens = _prompt(pool.generation)
     past = 0
     for _ in range(1 + DECODES):
         granted, failure = kv.reserve(kv_id, past + len(tokens))
@@ -60,10 +57,10 @@ def golden_run(pool: BufferPool, kv: KvCoordinator, kv_id: int) -> list[Row] | F
     return kv.remove(kv_id) or rows
 
 
-def _prompt(lanes: Mapping[CalTaskKind, Lane]) -> tuple[CalTaskKind, NDArray[Any]]:
+def _prompt(model: ModelGeneration) -> tuple[CalTaskKind, NDArray[Any]]:
     """As much of the prompt as a short model takes; where there is no prefill of ids, embeddings instead."""
-    kind = CalTaskKind.PrefillIds if CalTaskKind.PrefillIds in lanes else CalTaskKind.PrefillEmbeds
-    contract = lanes[kind].contract
+    kind = CalTaskKind.PrefillIds if CalTaskKind.PrefillIds in model.submodels else CalTaskKind.PrefillEmbeds
+    contract = model.submodels[kind]
     prompt = np.array(PROMPT[: max(1, contract.max_seq - DECODES)], np.int32)
     if kind is CalTaskKind.PrefillIds:
         return kind, prompt % contract.vocabulary
