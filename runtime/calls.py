@@ -26,7 +26,7 @@ from runtime.job import InferenceRequest, JobContext
 from runtime.kv import KvCoordinator
 from runtime.lane import Lane
 from runtime.logs import of_failure
-from runtime.manifest import ManifestError, verify_loaded
+from runtime.manifest import ManifestError, untrue_models
 from runtime.prepare import outcome, program
 from runtime.status import Failure, Status, StatusKind, failed, now_us
 
@@ -85,8 +85,7 @@ class DeviceCalls(Generations):
         request = context.request
         context.timings.reach("admitted")
         context.lease = self._pool().lease()
-        if unfit := self._unfit(context):
-            context.fails(unfit)
+        if not context.reserved:  # it does not fit; the sequence is this job's since, and so nothing has changed
             return "request"
         began_us = now_us()
         failure = program(context.lease.lane(request.task), context.kv_id, request.values, request.past_len)
@@ -120,11 +119,10 @@ class DeviceCalls(Generations):
         if self._recorded or self.calbin is None:
             return
         self._recorded = True
-        try:
-            verify_loaded(self.manifest, self.calbin)
-            text = f"nothing differs from {self.manifest.path}"
-        except ManifestError as error:
-            text = str(error)
+        _, models = self.calbin.models()
+        differences = tuple(untrue_models(self.manifest, models))
+        text = str(ManifestError(str(self.manifest.path), differences)) if differences else ""
+        text = text or f"nothing differs from {self.manifest.path}"
         self.events.warning("manifest", text, generation=self.generation_id, **of_failure(failure))
 
     def infer(self, job: Any) -> str:
