@@ -129,10 +129,10 @@ class Status:
         return ": ".join(part for part in (self.kind.name, who, why) if part)
 
 
+# -- when --------------------------------------------------------------------------------------------------------------
 DEADLINE_MAX_US = 2**63 - 1
 
 
-# -- when --------------------------------------------------------------------------------------------------------------
 def now_us() -> int:
     """Microseconds on the monotonic clock, which all milestones and deadlines share."""
     return time.monotonic_ns() // 1000

@@ -34,7 +34,7 @@ from runtime.status import Status, StatusKind, now_us
 from runtime.symptoms import Fault, unexplained
 from runtime.tally import Answers
 from runtime.together import together
-from runtime.weather import ARGUMENT_MAX, AS_THE_FACT_SAYS, SURVIVABLE, Weather
+from runtime.weather import AS_THE_FACT_SAYS, Weather
 
 __all__ = ["EVENTS", "LULL", "Storm", "ended_rightly"]
 
@@ -244,9 +244,7 @@ class _Host:
     def _remove(self, sequence: _Sequence) -> bool:
         """Also of one that is busy, which is refused."""
         if self._executor.seq_rm(sequence.number).ok:
-            sequence.tokens = (
-                None if sequence.jobs else []
-            )  # a job that is not settled yet may have been before or after
+            sequence.tokens = None if sequence.jobs else []  # a job not settled yet may have been before or after
         return True
 
     def _fault(self) -> bool:
@@ -256,12 +254,8 @@ class _Host:
             call, nth = self._draw.choice(RESET_CALLS), 1
         else:
             call, nth = self._draw.choice(JOB_CALLS), self._draw.randint(1, NTH_MAX)
-        action, a, b = self._draw.choice(self._storm.weather.possible(call)), 0, 0
-        if action != "return":
-            a = self._draw.randrange(ARGUMENT_MAX.get(action, 1))
-        elif call not in ("apply", "can_allocate"):  # these answer yes or no
-            a, b = self._draw.choice(SURVIVABLE), AS_THE_FACT_SAYS if call in ("infer", "wait") else 0
-        self._storm.weather.add(Fault(call, action, a), nth, b)
+        fault, b = self._storm.weather.drawn(self._draw, call)
+        self._storm.weather.add(fault, nth, b)
         return True
 
     def _fatal(self) -> None:

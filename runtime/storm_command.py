@@ -69,7 +69,7 @@ def storm_command(
     simulator = simulator_of(library, device)
     if simulator is None:
         raise Failure(Exit.USAGE, ["a storm is for the simulator, and this CalRT is not one"])
-    config = evolve(config_of(manifest, device, 2 * HOSTS, POLICY, True, 0), execution_ms=2_000, golden_ms=10_000)
+    config = evolve(config_of(manifest, device, 2 * HOSTS, POLICY, True, 0), golden_ms=10_000)
     facts = stands_on(POLICY) | {"reset_is_honest"}
     weather = Weather(simulator, seed, facts=facts, lull=LULL)
     storm = Storm(seed, events, weather)

@@ -35,7 +35,8 @@ from runtime.symptoms import UNKNOWN, Fault
 __all__ = ["Weather"]
 
 MILLION = 1_000_000
-CALLS = ("infer", "wait", "apply", "can_allocate")
+STARTED, YES_OR_NO = ("infer", "wait"), ("apply", "can_allocate")
+CALLS = (*STARTED, *YES_OR_NO)
 PLANNED = 64  # faults of each call that are planned ahead; nearly every generation ends long before
 RECOVERS = frozenset({"recover", "retry"})  # events of the device's table that lead to a reset
 NEEDS_A_PERSON = (ErrorClass.Compatibility, ErrorClass.Artifact, ErrorClass.Programming)
@@ -79,7 +80,7 @@ class Weather:
     causes: Counter[str] = field(factory=Counter, init=False)
     resets: int = field(default=0, init=False)
     failed_by: tuple[str, ...] = field(default=(), init=False)
-    _possible: dict[str, list[str]] = field(factory=dict, init=False)  # actions of each call
+    _actions: dict[str, list[str]] = field(factory=dict, init=False)  # that are possible, of each call
     _plan: Plan | None = field(default=None, init=False)
     _came: list[Fault] = field(factory=list, init=False)
     _fired_before: int = field(default=0, init=False)
@@ -89,9 +90,6 @@ class Weather:
     _blowing: bool = field(default=False, init=False)
     _over: bool = field(default=False, init=False)
     _mu: Any = field(factory=threading.Lock, init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._possible = {call: self.possible(call) for call in CALLS}
 
     def before_start(self) -> None:
         """Faults that may befall the start."""
@@ -117,14 +115,21 @@ class Weather:
             for number in range(at, at + meanwhile + 1):
                 self._plan.faults.setdefault((fault.call, number), []).append(fault)
 
-    def possible(self, call: str) -> list[str]:
-        """Actions that may be planned for this call, but for those that break a fact."""
-        actions = self.simulator.actions() if self.simulator else ()
-        return [
-            a.name
-            for a in actions
-            if (call in a.calls or "*" in a.calls) and BREAKS_A_FACT.get(a.name) not in self.facts
-        ]
+    def drawn(self, draw: random.Random, call: str) -> tuple[Fault, int]:
+        """A fault that may befall this call, among all but those that break a fact, and the simulator's `b` of it."""
+        action = draw.choice(self._possible(call))
+        if action != "return":
+            return Fault(call, action, draw.randrange(ARGUMENT_MAX.get(action, 1))), 0
+        if call in YES_OR_NO:
+            return Fault(call, action), 0
+        return Fault(call, action, draw.choice(SURVIVABLE)), AS_THE_FACT_SAYS if call in STARTED else 0
+
+    def _possible(self, call: str) -> list[str]:
+        if call not in self._actions:
+            actions = self.simulator.actions() if self.simulator else ()
+            mine = [a.name for a in actions if call in a.calls or "*" in a.calls]
+            self._actions[call] = [name for name in mine if BREAKS_A_FACT.get(name) not in self.facts]
+        return self._actions[call]
 
     def follow(self, executor: DeviceExecutor) -> None:
         """From now on see every step of the executor that changes its device's state."""
@@ -214,13 +219,9 @@ class Weather:
     def _add(self, draw: random.Random, call: str, nth: int) -> None:
         assert self.simulator is not None
         assert self._plan is not None
-        action, a, b = draw.choice(self._possible[call]), 0, 0
-        if action != "return":
-            a = draw.randrange(ARGUMENT_MAX.get(action, 1))
-        elif call in ("infer", "wait"):  # the others answer yes or no
-            a, b = draw.choice(SURVIVABLE), AS_THE_FACT_SAYS
-        self.simulator.fault(call, action, a, b, nth)
-        self._plan.faults[call, nth] = [Fault(call, action, a)]
+        fault, b = self.drawn(draw, call)
+        self.simulator.fault(call, fault.action, fault.a, b, nth)
+        self._plan.faults[call, nth] = [fault]
 
     def _forget_some(self) -> None:
         assert self._executor is not None
