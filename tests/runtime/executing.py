@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from runtime.buffers import BufferPool
 from runtime.calbin import sample
 from runtime.calrt import Library
 from runtime.config import Config
@@ -72,7 +71,7 @@ class Bench:
         return [c.call for c in self.sim.trace()]
 
 
-_past: list[tuple[DeviceExecutor, Simulator, list[BufferPool]]] = []  # of tests that are over
+_past: list[tuple[DeviceExecutor, Simulator]] = []  # of tests that are over
 
 
 def unused(library: Library) -> Simulator:
@@ -90,9 +89,9 @@ def unused(library: Library) -> Simulator:
 
 def _scrap() -> None:
     """Release what executors keep for ever, where the device has no job any more: there are not devices enough."""
-    for executor, sim, pools in _past:
+    for executor, sim in _past:
         if not sim.truth("jobs_running"):
-            for slot in (slot for pool in (*pools, *executor.calls.pools) for slot in pool.quarantined()):
+            for slot in (slot for pool in executor.calls.pools for slot in pool.quarantined()):
                 slot.release()
             executor.calls.close()
     _past.clear()
@@ -109,18 +108,9 @@ def executing(
     model = sample("tiny")
     chosen = Config(manifest=str(model.with_suffix(".json")), device=sim.index, **{**SHORT, **config})
     executor = DeviceExecutor(chosen, now_us)
-    pools: list[BufferPool] = []
-    give_back = executor._give_back
-
-    def keeping() -> bool:
-        """What is in quarantine is forgotten when all else has been given back."""
-        pools.extend(executor.calls.pools)
-        return give_back()
-
-    executor._give_back = keeping  # type: ignore[method-assign]
     try:
         assert executor.wait_ready(READY_S), "the golden run did not pass"
         yield Bench(executor, sim, Oracle.of_calbin(model))
     finally:
         executor.close()
-        _past.append((executor, sim, pools))
+        _past.append((executor, sim))
