@@ -168,14 +168,15 @@ class Engine:
         rules: Iterable[CompiledRule],
         element: Any = None,
         observed: str = "",
-        then: Callable[[], None] = lambda: None,
+        then: Callable[[], None] | None = None,
     ) -> CompiledRule | None:
         """Fire the first of `rules` that is enabled, now; None where none is. then: done in the same moment, so that
         nobody sees the step without it."""
         with self:
             for rule in rules:
                 if rule.fire(self._s, element):
-                    then()
+                    if then is not None:
+                        then()
                     steps, granted = self._settle(rule, element, observed)
                     break
             else:
