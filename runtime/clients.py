@@ -27,7 +27,7 @@ from runtime.job import InferenceRequest, InferenceResult, JobHandle
 from runtime.manifest import CalTaskKind
 from runtime.prompts import Prompt
 from runtime.status import Status, StatusKind, now_us
-from runtime.symptoms import unexplained
+from runtime.symptoms import cause_of, unexplained
 from runtime.tally import Answers, Ends, Tally
 from runtime.together import together
 from runtime.weather import Weather
@@ -204,7 +204,7 @@ class Client:
         self._tally.job(status)
         wanted = status.ok or (cancelled and status.kind is StatusKind.CANCELLED)
         if result and not wanted and (why := unexplained(status, all_.weather.since(self._mark))):
-            self._tally.finding("unexplained", f"{why}: {status}")
+            self._tally.finding("unexplained", f"{why}: {status}", cause_of(status))
         return status, result
 
     def _answered(self, handle: JobHandle, result: InferenceResult | None) -> None:

@@ -31,7 +31,7 @@ from runtime.job import InferenceRequest, InferenceResult, JobHandle
 from runtime.manifest import CalTaskKind
 from runtime.oracle import Oracle
 from runtime.status import Status, StatusKind, now_us
-from runtime.symptoms import Fault, unexplained
+from runtime.symptoms import Fault, cause_of, unexplained
 from runtime.tally import Answers
 from runtime.together import together
 from runtime.weather import AS_THE_FACT_SAYS, Weather
@@ -301,7 +301,7 @@ class _Host:
         )
         since = job.sequence.mark if status.stage in OWN_DOING else job.mark  # a lost sequence was lost some time ago
         if not own and (why := unexplained(status, self._storm.weather.since(since))):
-            self._all.tally.finding("unexplained", f"{why}: {status}")
+            self._all.tally.finding("unexplained", f"{why}: {status}", cause_of(status))
         if status.kind is StatusKind.UNAVAILABLE and self._draw.random() < 0.9:
             self._executor.wait_ready(READY_S)
 

@@ -15,7 +15,7 @@ from runtime.symptoms import cause_of
 
 __all__ = ["KEPT", "Answers", "Ends", "Tally"]
 
-KEPT = 10  # findings of a kind that are told in words
+KEPT = 10  # findings of a kind that are told in words, besides the first of each cause
 WATCHED, WATCHED_GOOD = 1024, 8  # handles whose answer is looked at again; good ones hold logits
 
 
@@ -59,7 +59,8 @@ def _changed(kept: Iterable[tuple[JobHandle, InferenceResult]]) -> list[str]:
 
 @define
 class Tally:
-    """What all clients saw. Thread-safe; read it when they have ended. Findings: the first KEPT of each kind."""
+    """What all clients saw. Thread-safe; read it when they have ended. Findings: the first KEPT of each kind, and the
+    first of each cause: of what went wrong first, ten others may be told before, since each client tells its own."""
 
     jobs: Counter[tuple[str, str]] = field(factory=Counter)  # by status and cause
     requests: Counter[str] = field(factory=Counter)
@@ -71,6 +72,7 @@ class Tally:
     findings: list[str] = field(factory=list)
     ttft_us: list[int] = field(factory=list)
     tpot_us: list[int] = field(factory=list)
+    _told: set[tuple[str, str]] = field(factory=set, init=False)  # causes of each kind
     _mu: Any = field(factory=threading.Lock, init=False)
 
     @property
@@ -91,10 +93,11 @@ class Tally:
         with self._mu:
             (self.ttft_us if first else self.tpot_us).append(us)
 
-    def finding(self, kind: str, text: str) -> None:
-        """kind: the name of one of the counts."""
+    def finding(self, kind: str, text: str, cause: str = "") -> None:
+        """kind: the name of one of the counts. cause: as cause_of() says it, where there are several of a kind."""
         with self._mu:
             found = getattr(self, kind) + 1
             setattr(self, kind, found)
-            if found <= KEPT:
+            if found <= KEPT or (kind, cause) not in self._told:
                 self.findings.append(f"{kind}: {text}")
+            self._told.add((kind, cause))
