@@ -30,7 +30,7 @@ storm: $(NATIVE)  ## a thousand random events for each of a hundred seeds (ARGS=
 vendor-probe: $(NATIVE)  ## ask the device about every vendor fact (ARGS="-s reset_clears_kv=0")
 	$(BIN)/calexec vendor-probe $(ARGS)
 
-bench: $(NATIVE)  ## the logits pass and the straight code against the baseline, paired
+bench: $(NATIVE)  ## speed and fairness against baseline and goals; half an hour (ARGS="--lines tpot,floor --tokens 200")
 	$(BIN)/calexec bench $(ARGS)
 
 test: lint $(NATIVE)  ## ruff, mypy, and the fast tests

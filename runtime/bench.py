@@ -1,200 +1,183 @@
-"""`python -m runtime.bench`: what the boundary costs, as ratios against the baseline in the same run.
+"""`calexec bench`: every line of the benchmark, each with its 95 % interval, against its goal.
 
-Theory. Only ratios are claimed, never times: both sides run in paired blocks (runtime/paired.py) in one process. Before
-anything is timed it is shown that both sides do the same: conversions must give the same bits, and decodes must have
-made the same CalRT calls with the same arguments and answers, apart from those that the baseline exists to show:
-buffers made and destroyed for every call, the second Apply. The simulated device answers at once (0 us), so the time of
-a decode is the host's share, plus what the simulator computes, the same on both sides, which only dampens the ratio.
+Theory. Only what was shown to do the same is compared (runtime/bench_calls.py), in paired blocks in one process
+(runtime/paired.py); a goal counts as reached only when the whole interval is on its side (runtime/bench_line.py).
+Nothing passes or fails: the numbers are the machine's as much as ours.
 """
 
 from __future__ import annotations
 
-import json
 import sys
-import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 
 import click
-import numpy as np
-from attrs import asdict, frozen
+from attrs import evolve, frozen
 from rich.console import Console
-from rich.table import Table
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from runtime.calrt import Library
-from runtime.device_run import DEVICE, FAILURES, LEGACY_DEVICE, LanguageModel, failure_of, manifest_of, simulators_of
+from runtime.bench_boundary import conversions, decodes
+from runtime.bench_calls import NotTheSame
+from runtime.bench_executor import tpot, tpot_ms, ttft, ttft_ms
+from runtime.bench_floor import floor_lines, floor_ms
+from runtime.bench_line import Line
+from runtime.bench_profile import Profile
+from runtime.bench_setting import FULL, QUICK, Setting
+from runtime.bench_table import as_json, as_markdown, profile_table, table_of
+from runtime.device_run import FAILURES, failure_of, opened, simulators_of
 from runtime.exits import Exit, Failure
-from runtime.legacy import Legacy, LegacyLibrary
-from runtime.paired import Comparison, compare, measure
-from runtime.simulator import Call, Simulator
-from runtime.straight import Straight
+from runtime.names import listed
 
-__all__ = ["NotTheSame", "bench", "conversions", "decodes", "same_calls"]
+__all__ = ["PARTS", "bench"]
 
-VOCABULARY = 151_936  # §4.1
-TILES = (1, 16)
 MODEL = "qwen3-tile16"  # its decode has a tile of 1, its prefill one of 16
-PROMPT = tuple(range(16))
-TOKEN = 7
-
-
-class NotTheSame(RuntimeError):
-    """The two sides did not do the same, so their times must not be compared."""
+LATENCY_MS_MAX = 1_000
+COLUMNS_MAX = 100  # of what is printed
 
 
 @frozen
-class Result:
-    """cpu_us: time that this thread computed in one run, as a mean; what it waits for is not in it (§13.3)."""
+class PartOfIt:
+    """A part of the benchmark. expected_ms: how long it will take. simulated: it needs the simulator."""
 
-    comparison: Comparison
-    ours_cpu_us: float
-    base_cpu_us: float
-
-
-def timed(
-    what: str, names: tuple[str, str], ours: Callable[[], None], base: Callable[[], None], blocks: int, runs: int
-) -> Result:
-    """Paired blocks of two things that were shown to do the same."""
-    pairs = list(measure(ours, base, blocks, runs))
-    comparison = compare(what, *names, (a for a, _ in pairs), (b for _, b in pairs))
-    return Result(comparison, cpu_us(ours, blocks * runs), cpu_us(base, blocks * runs))
+    about: str
+    lines: Callable[[Setting], Iterator[Line]]
+    expected_ms: Callable[[Setting], float] = lambda s: 1_000.0
+    simulated: bool = True
 
 
-def cpu_us(once: Callable[[], None], runs: int) -> float:
-    """Of this thread, as a mean over `runs`: the clock may be coarse."""
-    begin_ns = time.thread_time_ns()
-    for _ in range(runs):
-        once()
-    return (time.thread_time_ns() - begin_ns) / 1_000 / runs
+PARTS: Mapping[str, PartOfIt] = {
+    "logits": PartOfIt("the conversion of logits", conversions, simulated=False),
+    "straight": PartOfIt("straight code against the baseline, 0 ms", decodes, simulated=False),
+    "tpot": PartOfIt("a token of one client against the baseline", tpot, tpot_ms),
+    "ttft": PartOfIt("the first token, prompts of 16 and 1,024 tokens", ttft, ttft_ms),
+    "floor": PartOfIt("what the executor adds at 0 ms, and its profile", floor_lines, floor_ms),
+}
 
 
-# -- the conversion of logits (§10.1) ----------------------------------------------------------------------------------
+def chosen(context: click.Context, option: click.Parameter, value: str) -> tuple[str, ...]:
+    """The parts that are named, in their own order; all where none is."""
+    names = {n.strip() for n in value.split(",") if n.strip()} or set(PARTS)
+    if unknown := sorted(names - set(PARTS)):
+        raise click.BadParameter(f"{unknown[0]!r} is no part of the benchmark; there are {listed(PARTS)}")
+    return tuple(name for name in PARTS if name in names)
 
 
-def conversions(library: Library, blocks: int, runs: int, vocabulary: int = VOCABULARY) -> Iterator[Result]:
-    """The last row of a tile, BF16 to FP32: ours (with the finite check) against a plain loop and the old way."""
-    legacy = LegacyLibrary(library)
-    for tile in TILES:
-        source = np.random.default_rng(tile).normal(0, 8, tile * vocabulary).astype(np.float32)
-        bits = (source.view(np.uint32) >> 16).astype(np.uint16)
-        base = (tile - 1) * vocabulary
-        for name in ("plain_loop", "convert"):
-            targets = [np.zeros(vocabulary, np.float32) for _ in range(2)]
-            ours = legacy.ours(library, bits, base, targets[0])
-            other = legacy.conversion(name, bits, base, vocabulary, targets[1])
-            ours()
-            other()
-            if targets[0].tobytes() != targets[1].tobytes():
-                raise NotTheSame(f"tile {tile}: ours and {name} give different bits")
-            names = ("one pass", "plain loop" if name == "plain_loop" else "legacy")
-            yield timed(f"logits, tile {tile}", names, ours, other, blocks, runs)
+def milliseconds(context: click.Context, option: click.Parameter, value: str) -> tuple[int, ...]:
+    """Whole milliseconds, separated by commas."""
+    found = tuple(dict.fromkeys(text.strip() for text in value.split(",")))
+    if not all(text.isdecimal() and int(text) <= LATENCY_MS_MAX for text in found):
+        raise click.BadParameter(f"{value!r}; expected whole milliseconds, 0 to {LATENCY_MS_MAX}, such as 5,20")
+    return tuple(int(text) for text in found)
 
 
-# -- a call of the model -----------------------------------------------------------------------------------------------
-
-# The baseline makes these and we do not, they are what is measured; and the reverse (the size is checked, FI09).
-BASE_ALONE = {"create_input", "create_output", "map_buf", "destroy"}
-OURS_ALONE = {"tensor_size"}
-
-
-def decodes(library: Library, blocks: int, runs: int) -> Iterator[Result]:
-    """One token through the device at 0 us latency: straight code against the baseline; tile 1, and tile 16."""
-    simulators = simulators_of(library)
-    manifest = manifest_of(MODEL)
-    with Straight(library, manifest, DEVICE) as ours, Legacy(library, manifest, LEGACY_DEVICE) as base:
-        models: tuple[LanguageModel, LanguageModel] = (ours, base)
-        kinds: dict[str, Callable[[LanguageModel], object]] = {
-            "decode, tile 1": lambda model: model.decode(0, TOKEN),
-            "prefill 1, tile 16": lambda model: model.prefill(0, [TOKEN]),
-        }
-        for what, call in kinds.items():
-            for model in models:
-                model.forget(0)
-                model.prefill(0, PROMPT)
-                call(model)
-            if simulators:
-                same_calls(*(one_call(s, partial(call, m)) for s, m in zip(simulators, models, strict=True)))
-            if ours.logits.tobytes() != base.logits.tobytes():
-                raise NotTheSame(f"{what}: the logits differ")
-            ours_once, base_once = (partial(_do, call, model) for model in models)
-            yield timed(what, ("straight", "legacy"), ours_once, base_once, blocks, runs)
+def refuse_without_simulator(parts: Iterable[str]) -> None:
+    """Raises Failure where a part needs what a vendor's CalRT does not have: latencies to set, a trace, its clock."""
+    if needy := [name for name in parts if PARTS[name].simulated]:
+        able = listed(name for name in PARTS if not PARTS[name].simulated)
+        raise Failure(Exit.USAGE, [f"{listed(needy)} need the simulator, and this CalRT is not one; {able} do not"])
 
 
-def _do(call: Callable[[LanguageModel], object], model: LanguageModel) -> None:
-    call(model)
-
-
-def one_call(simulator: Simulator, call: Callable[[], object]) -> list[Call]:
-    """The CalRT calls of one call of the model."""
-    before = max((c.number for c in simulator.trace()), default=-1)
-    call()
-    return [c for c in simulator.trace() if c.number > before]
-
-
-def same_calls(ours: list[Call], base: list[Call]) -> None:
-    """Raises NotTheSame unless both made the same calls, apart from what the baseline exists to show."""
-    mine, theirs = _comparable(ours), _comparable(base)
-    if mine != theirs:
-        raise NotTheSame(f"different CalRT calls: {mine} and {theirs}")
-
-
-def _comparable(calls: list[Call]) -> list[tuple[str, str, int, int, int]]:
-    kept: list[tuple[str, str, int, int, int]] = []
-    for c in calls:
-        again = c.call == "apply" and any(k[0] == "apply" for k in kept)
-        if c.call not in BASE_ALONE | OURS_ALONE and not again:
-            kept.append((c.call, c.text, c.a, c.b, c.result))
-    return kept
-
-
-# -- the command -------------------------------------------------------------------------------------------------------
-
-
-def table_of(results: list[Result]) -> Table:
-    """Fits into 80 columns."""
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    for name in ("", "against", "us a run", "ratio", "95 %", "", "CPU"):
-        table.add_column(name, justify="left" if name in ("", "against") else "right", no_wrap=True)
-    colours = {"faster": "green", "slower": "red", "undecided": "yellow"}
-    for r in results:
-        c = r.comparison
-        verdict = f"[{colours[c.verdict]}]{c.verdict}[/]"
-        times, cpu = f"{c.ours_us:,.0f} / {c.base_us:,.0f}", r.ours_cpu_us / r.base_cpu_us if r.base_cpu_us else 0.0
-        table.add_row(c.what, c.base, times, f"{c.ratio:.2f}", f"{c.low:.2f} - {c.high:.2f}", verdict, f"{cpu:.2f}")
-    return table
-
-
-def as_json(results: list[Result]) -> str:
-    rows = [
-        {
-            **asdict(r.comparison),
-            "verdict": r.comparison.verdict,
-            "ours_cpu_us": r.ours_cpu_us,
-            "base_cpu_us": r.base_cpu_us,
-        }
-        for r in results
-    ]
-    return json.dumps(rows, indent=2)
-
-
-@click.command("bench")
-@click.option("--blocks", type=click.IntRange(2), default=61, show_default=True, help="Pairs of blocks.")
-@click.option("--runs", type=click.IntRange(1), default=20, show_default=True, help="Runs in a block.")
-@click.option("--json", "json_wanted", is_flag=True, help="The results as JSON.")
-def bench(blocks: int, runs: int, json_wanted: bool) -> Exit:
-    """Ratios of ours to the baseline, each with its 95 % interval; the last is of CPU time. Nothing passes or fails."""
+def measured(setting: Setting, parts: Iterable[str]) -> Iterator[Line]:
+    """Raises Failure for whatever cannot be compared or fails."""
     try:
-        library = Library.load()
-        results = [*conversions(library, blocks, runs), *decodes(library, blocks, runs)]
+        for name in parts:
+            yield from PARTS[name].lines(setting)
     except NotTheSame as error:
         raise Failure(Exit.DIFFERENT, [str(error)]) from error
     except tuple(FAILURES) as error:
         raise failure_of(error) from error
-    if json_wanted:
-        click.echo(as_json(results))
+
+
+def progress_bar() -> Progress:
+    """Redrawn only when it is told something: a thread of its own would be in the way."""
+    return Progress(
+        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+        console=Console(stderr=True), transient=True, auto_refresh=False,
+    )  # fmt: skip
+
+
+def run(setting: Setting, parts: tuple[str, ...], shown: bool) -> tuple[list[Line], list[Profile]]:
+    """Every line of these parts, and the profiles."""
+    lines: list[Line] = []
+    profiles: list[Profile] = []
+    with progress_bar() as progress:
+        progress.disable = not shown
+        task = progress.add_task("", total=sum(PARTS[name].expected_ms(setting) for name in parts))
+
+        def step(ms: float) -> None:
+            progress.advance(task, ms)
+            progress.refresh()
+
+        for name in parts:
+            progress.update(task, description=name)
+            progress.refresh()
+            lines += measured(evolve(setting, step=step, told=profiles.append), (name,))
+    return lines, profiles
+
+
+EPILOG = f"""\b
+Parts of the benchmark (--lines):
+{chr(10).join(f"  {name:<10} {part.about}" for name, part in PARTS.items())}
+
+\b
+Examples:
+  calexec bench                                      everything; about half an hour, on a machine that does nothing else
+  calexec bench --quick                              everything, too short to be believed
+  calexec bench --lines tpot,floor --latencies-ms 5 --blocks 6 --tokens 300 --json -
+"""
+
+
+@click.command("bench", epilog=EPILOG)
+@click.option("--lines", "parts", default="", metavar="NAMES", callback=chosen, help="Only these parts.")
+@click.option("--quick", is_flag=True, help="So little of everything that the numbers mean nothing.")
+@click.option("--blocks", type=click.IntRange(2), help="Pairs of blocks [20, without executor 61].")
+@click.option("--tokens", type=click.IntRange(1), help="Tokens of a block of TPOT [1000].")
+@click.option(
+    "--latencies-ms", "latencies_ms", default="5,20", show_default=True, metavar="MS,...", callback=milliseconds,
+    help="What a call takes on the device, for TPOT and TTFT.",
+)  # fmt: skip
+@click.option("--json", "json_to", metavar="FILE|-", help="The results as JSON; - instead of the table.")
+@click.option("--markdown", "markdown_to", metavar="FILE", help="The results as a page.")
+def bench(
+    parts: tuple[str, ...], quick: bool, blocks: int | None, tokens: int | None, latencies_ms: tuple[int, ...],
+    json_to: str | None, markdown_to: str | None,
+) -> Exit:  # fmt: skip
+    """Ours against the baseline and against goals, each with its 95 % interval. Nothing passes or fails.
+
+    Before a ratio is printed both sides are shown to have made the same calls (else 10)."""
+    library, manifest = opened(MODEL)
+    if not simulators_of(library):
+        refuse_without_simulator(parts)
+    size = QUICK if quick else FULL
+    given = {"blocks": blocks, "short_blocks": blocks, "tokens": tokens}
+    size = evolve(size, **{key: value for key, value in given.items() if value is not None})
+    setting = Setting(library, manifest, size, latencies_ms)
+    lines, profiles = run(setting, parts, shown=sys.stderr.isatty())
+    if json_to == "-":
+        click.echo(as_json(lines, profiles))
     else:
-        Console(highlight=False).print(table_of(results))
+        tell(lines, profiles)
+    for path, text in ((json_to, as_json), (markdown_to, as_markdown)):
+        if path and path != "-":
+            write(path, text(lines, profiles))
     return Exit.OK
+
+
+def tell(lines: Iterable[Line], profiles: Iterable[Profile]) -> None:
+    console = Console(highlight=False)
+    console.width = max(console.width, COLUMNS_MAX)
+    console.print(table_of(lines))
+    for profile in profiles:
+        console.print()
+        console.print(profile_table(profile))
+
+
+def write(path: str, text: str) -> None:
+    """Raises Failure."""
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Failure(Exit.NOT_WRITTEN, [f"{path}: {error.strerror}"]) from None
 
 
 if __name__ == "__main__":

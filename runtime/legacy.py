@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from collections.abc import Sequence as Items
-from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_int32, c_uint16, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_int32, c_int64, c_uint16, c_uint32, c_uint64, c_void_p
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -38,6 +38,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "forget": (c_void_p, c_int32),
     "convert": (_BF16, c_uint64, c_uint64, c_uint64, _F32),
     "plain_loop": (_BF16, c_uint64, c_uint64, _F32),
+    "handoffs": (c_uint32, c_uint32, POINTER(c_int64)),
 }
 
 
@@ -79,6 +80,12 @@ class LegacyLibrary:
         _check_range(source, base, count, target)
         whole = (source.size,) if name == "convert" else ()
         return partial(self.do, name, source.ctypes.data_as(_BF16), *whole, base, count, target.ctypes.data_as(_F32))
+
+    def handoffs_ns(self, count: int, pause_us: int = 0) -> NDArray[np.int64]:
+        """What each of `count` hand-offs between two C threads took, [count] ns. pause_us: idle time before each."""
+        each = np.zeros(count, np.int64)
+        self.do("handoffs", count, pause_us, each.ctypes.data_as(POINTER(c_int64)))
+        return each
 
     @staticmethod
     def ours(

@@ -16,7 +16,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-__all__ = ["Comparison", "compare", "measure"]
+__all__ = ["Comparison", "compare", "interval", "measure"]
 
 DRAWS = 4_000
 PERCENT = (2.5, 97.5)
@@ -53,14 +53,15 @@ def compare(what: str, ours: str, base: str, ours_us: Iterable[float], base_us: 
         raise ValueError(f"{what}: {len(a)} and {len(b)} blocks; at least 2 pairs are needed")
     if not (np.all(a > 0) and np.all(b > 0)):
         raise ValueError(f"{what}: a block took no time; make the blocks longer")
-    low, high = _interval(a / b)
+    low, high = interval(a / b)
     ours_median, base_median, ratio = (float(np.median(x)) for x in (a, b, a / b))
     return Comparison(what, ours, base, ours_median, base_median, ratio, low, high, len(a))
 
 
-def _interval(ratios: NDArray[np.float64]) -> tuple[float, float]:
-    draws = np.random.default_rng(0).integers(0, len(ratios), (DRAWS, len(ratios)))
-    low, high = np.percentile(np.median(ratios[draws], axis=1), PERCENT)
+def interval(blocks: NDArray[np.float64]) -> tuple[float, float]:
+    """The 95 % interval of the median of `blocks`, [blocks]: the percentile bootstrap."""
+    draws = np.random.default_rng(0).integers(0, len(blocks), (DRAWS, len(blocks)))
+    low, high = np.percentile(np.median(blocks[draws], axis=1), PERCENT)
     return float(low), float(high)
 
 

@@ -4,65 +4,52 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from attrs import evolve
 
-from runtime import bench
-from runtime.bench import NotTheSame, conversions, decodes, same_calls
+from runtime import bench_boundary
+from runtime.bench_boundary import conversions, decodes
+from runtime.bench_calls import NotTheSame, same_calls
+from runtime.bench_setting import QUICK, Setting
+from runtime.calbin import sample
 from runtime.calrt import Library
 from runtime.cli import run
-from runtime.device_run import DEVICE, LEGACY_DEVICE
 from runtime.exits import Exit
 from runtime.legacy import LegacyLibrary
+from runtime.manifest import load_manifest
 from runtime.simulator import Call, Simulator
+
+DEVICES = (0, 1, 2)
 
 
 @pytest.fixture(autouse=True)
 def _sims(library: Library) -> Iterator[None]:
-    sims = [Simulator.beside(library, n) for n in (DEVICE, LEGACY_DEVICE)]
+    sims = [Simulator.beside(library, n) for n in DEVICES]
     for s in sims:
         s.power_cycle()
     yield
     assert [v for s in sims for v in s.violations()] == []
 
 
-def test_it_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["bench", "--blocks", "2", "--runs", "1", "--json"]) is Exit.OK
-    rows = json.loads(capsys.readouterr().out)
-    assert [(r["what"], r["ours"], r["base"]) for r in rows] == [
-        ("logits, tile 1", "one pass", "plain loop"),
-        ("logits, tile 1", "one pass", "legacy"),
-        ("logits, tile 16", "one pass", "plain loop"),
-        ("logits, tile 16", "one pass", "legacy"),
-        ("decode, tile 1", "straight", "legacy"),
-        ("prefill 1, tile 16", "straight", "legacy"),
-    ]
-    for r in rows:
-        assert r["low"] <= r["ratio"] <= r["high"]
-        assert r["blocks"] == 2
-        assert r["ours_us"] > 0
+@pytest.fixture
+def setting(library: Library) -> Setting:
+    return Setting(library, load_manifest(sample("qwen3-tile16").with_suffix(".json")), QUICK, (0,))
 
 
-def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["bench", "--blocks", "2", "--runs", "1"]) is Exit.OK
-    out = capsys.readouterr().out
-    assert "decode, tile 1" in out
-    assert any(verdict in out for verdict in ("faster", "slower", "undecided"))
-
-
-def test_both_sides_make_the_same_calls_in_every_decode(library: Library) -> None:
+def test_both_sides_make_the_same_calls_in_every_decode(setting: Setting) -> None:
     """Shown before anything is timed; here that it is shown at all: the calls are there."""
     seen: list[list[str]] = []
-    original = bench.same_calls
 
     def spy(ours: list[Call], base: list[Call]) -> None:
         seen.append([c.call for c in ours])
-        original(ours, base)
+        same_calls(ours, base)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bench, "same_calls", spy)
-        list(decodes(library, blocks=2, runs=1))
+        patch.setattr(bench_boundary, "same_calls", spy)
+        list(decodes(setting))
     assert len(seen) == 2
     for calls in seen:
         assert [c for c in calls if c in ("apply", "infer", "wait", "get_status")] == [
@@ -103,7 +90,7 @@ def test_different_calls_are_not_compared(ours: list[Call]) -> None:
         same_calls(ours, BASE)
 
 
-def test_different_bits_are_not_compared(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_different_bits_are_not_compared(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control: a conversion that reads one element beside the row."""
     honest = LegacyLibrary.conversion
     monkeypatch.setattr(
@@ -112,4 +99,34 @@ def test_different_bits_are_not_compared(library: Library, monkeypatch: pytest.M
         lambda self, name, source, base, count, target: honest(self, name, source, base - (base > 0), count, target),
     )
     with pytest.raises(NotTheSame, match="tile 16: ours and plain_loop give different bits"):
-        list(conversions(library, blocks=2, runs=1))
+        list(conversions(setting))
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+def test_it_runs(tmp_path: Path) -> None:
+    file = tmp_path / "bench.json"
+    assert run(["bench", "--quick", "--lines", "logits,straight,tpot,floor", "--json", str(file)]) is Exit.OK
+    found: dict[str, Any] = json.loads(file.read_text())
+    assert [(r["group"], r["what"], *r["names"]) for r in found["lines"]] == [
+        ("logits", "logits, tile 1", "one pass", "plain loop"),
+        ("logits", "logits, tile 1", "one pass", "legacy"),
+        ("logits", "logits, tile 16", "one pass", "plain loop"),
+        ("logits", "logits, tile 16", "one pass", "legacy"),
+        ("straight", "decode, tile 1", "straight", "legacy"),
+        ("straight", "prefill 1, tile 16", "straight", "legacy"),
+        ("tpot", "TPOT P50, 5 ms", "executor", "legacy"),
+        ("tpot", "TPOT P99, 5 ms", "executor", "legacy"),
+        ("tpot", "TPOT P50, 20 ms", "executor", "legacy"),
+        ("tpot", "TPOT P99, 20 ms", "executor", "legacy"),
+        ("floor", "C hand-off", "", ""),
+        ("floor", "logits pass", "", ""),
+        ("floor", "3 hand-offs + logits pass", "", ""),
+        ("floor", "added over straight / floor", "executor", "straight"),
+        ("floor", "added over legacy / floor", "executor", "legacy"),
+    ]
+    for r in found["lines"]:
+        assert r["low"] <= r["value"] <= r["high"]
+        assert r["blocks"] == 2
+    assert [p["title"] for p in found["profiles"]] == ["A token at 0 ms"]

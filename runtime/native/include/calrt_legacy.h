@@ -56,6 +56,11 @@ CALRT_LEGACY_API int calrt_legacy_convert(const uint16_t *source, uint64_t eleme
                                           float *target);
 CALRT_LEGACY_API int calrt_legacy_plain_loop(const uint16_t *source, uint64_t base, uint64_t count, float *target);
 
+/* For the benchmark's floor. Two threads hand a token to and fro over a mutex and a condition variable, `count` times
+ * in all; each_ns[i]: from the notification to the other thread's going on. pause_us: the giver sleeps before each, so
+ * that nothing is warm. */
+CALRT_LEGACY_API int calrt_legacy_handoffs(uint32_t count, uint32_t pause_us, int64_t *each_ns);
+
 #ifdef __cplusplus
 }
 #endif

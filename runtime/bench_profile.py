@@ -1,0 +1,202 @@
+"""Where a token's time goes in the executor, and who computed in it.
+
+Theory. Nothing is put into the code that is measured. Three sources are read beside it: the milestones that each job
+carries anyway, with those of its client around them; what the kernel says of each thread, its time on a processor and
+how often it went to sleep (a hand-off wakes one); the numbers that grow by themselves, steps of the journal and calls
+in the device's trace. The times of calls are the device's, so they are without the binding above them. One more run
+times the engine's steps from outside; it is made last, because it costs something.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from attrs import fields_dict, frozen
+
+from runtime.bench_sides import Client, Side, Token, times_ns
+from runtime.status import MILESTONES, JobTimings
+
+__all__ = ["Part", "Profile", "legs", "profiled", "threads_now"]
+
+PROMPT = tuple(range(16))
+MEASURED = tuple(name for name, a in fields_dict(JobTimings).items() if a.metadata.get("measures"))
+TASKS = Path("/proc/self/task")
+
+
+@frozen
+class Part:
+    """Something that happens `times` a token and takes `us` of it in all: the median, or the mean where it is counted;
+    None where only the number is known. us_p99: None where there is no distribution."""
+
+    what: str
+    times: float
+    us: float | None
+    us_p99: float | None = None
+
+
+@frozen
+class Profile:
+    """title: of what. legs: from one milestone to the next; their sum is about a token. measured: what the job says
+    that it took in between. threads: on a processor, and how often each began to wait. calls: inside CalRT. engine:
+    steps of the rulebook, as CPU time with all that belongs to them."""
+
+    title: str
+    token_us: float
+    legs: tuple[Part, ...]
+    measured: tuple[Part, ...]
+    threads: tuple[Part, ...]
+    calls: tuple[Part, ...]
+    engine: tuple[Part, ...]
+
+
+def profiled(side: Side, tokens: int, title: str) -> Profile:
+    """Of so many tokens of an executor's client, after a prompt."""
+    client = side.model
+    assert isinstance(client, Client)
+    side.forget()
+    side.prefill(PROMPT)
+    client.tokens = []
+    side.begin()
+    journal, before = client.executor.journal, threads_now()
+    steps = journal.total
+    times = times_ns(tokens, side.decode)
+    side.settle()
+    steps, after = journal.total - steps, threads_now()
+    kept, client.tokens = client.tokens, None
+    return Profile(
+        title, float(np.median(times)) / 1_000, tuple(legs(kept)), tuple(_measured(kept)),
+        tuple(_threads(before, after, tokens)), tuple(_calls(side, tokens)),
+        tuple(_engine(side, client, tokens, steps)),
+    )  # fmt: skip
+
+
+# -- milestones --------------------------------------------------------------------------------------------------------
+
+
+def legs(tokens: list[Token]) -> Iterator[Part]:
+    """From one milestone to the next, in the order in which the median token comes to them."""
+    marks: dict[str, list[float]] = defaultdict(list)
+    for token in tokens:
+        for name, at_us in _marks(token):
+            marks[name].append(at_us)
+    whole = {name: np.array(at) for name, at in marks.items() if len(at) == len(tokens)}
+    names = sorted(whole, key=lambda name: float(np.median(whole[name])))
+    for first, then in pairwise(names):
+        spent = whole[then] - whole[first]
+        yield Part(f"{first} -> {then}", 1.0, float(np.median(spent)), float(np.percentile(spent, 99)))
+
+
+def _marks(token: Token) -> Iterator[tuple[str, float]]:
+    """(milestone, us since its client asked)."""
+    yield "asked", 0.0
+    yield "entered", (token.entered_ns - token.asked_ns) / 1_000
+    for name in MILESTONES:
+        if (at_us := token.timings.at_us(name)) is not None:
+            yield name, at_us - token.asked_ns / 1_000
+    yield "awake", (token.awake_ns - token.asked_ns) / 1_000
+
+
+def _measured(tokens: list[Token]) -> Iterator[Part]:
+    for name in MEASURED:
+        values = [getattr(token.timings, name) for token in tokens]
+        if None not in values:
+            us = np.array(values, np.float64) * (1 if name.endswith("_us") else 1_000)
+            what = name.removesuffix("_us").removesuffix("_ms")
+            yield Part(what, 1.0, float(np.median(us)), float(np.percentile(us, 99)))
+
+
+# -- threads -----------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class Thread:
+    """What the kernel says of one."""
+
+    name: str
+    cpu_ns: int
+    sleeps: int
+
+
+def threads_now() -> dict[int, Thread]:
+    """By the kernel's number. Those that Python did not make are called native."""
+    names = {t.native_id: t.name for t in threading.enumerate()}
+    found: dict[int, Thread] = {}
+    for task in TASKS.iterdir():
+        try:
+            cpu_ns = int((task / "schedstat").read_text().split()[0])
+            status = (task / "status").read_text()
+        except OSError:  # it has ended
+            continue
+        sleeps = next(int(row.split()[1]) for row in status.splitlines() if row.startswith("voluntary_ctxt_switches"))
+        found[int(task.name)] = Thread(names.get(int(task.name), "native"), cpu_ns, sleeps)
+    return found
+
+
+def _threads(before: dict[int, Thread], after: dict[int, Thread], tokens: int) -> Iterator[Part]:
+    """Those that did anything, the busiest first."""
+    sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for number, now in after.items():
+        then = before.get(number, Thread(now.name, 0, 0))
+        name = now.name.rstrip(" 0123456789")  # agents of one kind are one row
+        sums[name][0] += (now.cpu_ns - then.cpu_ns) / 1_000 / tokens
+        sums[name][1] += (now.sleeps - then.sleeps) / tokens
+    for name, (us, sleeps) in sorted(sums.items(), key=lambda item: -item[1][0]):
+        if us >= 0.5 or sleeps >= 0.01:
+            yield Part(name, sleeps, us)
+
+
+# -- calls and steps ---------------------------------------------------------------------------------------------------
+
+
+def _calls(side: Side, tokens: int) -> Iterator[Part]:
+    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for call in side.calls():
+        sums[call.call][0] += 1
+        sums[call.call][1] += call.end_us - call.begin_us
+    for name, (count, us) in sums.items():
+        yield Part(name, count / tokens, us / tokens)
+
+
+def _engine(side: Side, client: Client, tokens: int, steps: int) -> Iterator[Part]:
+    yield Part("steps", steps / tokens, None)
+    spent: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    with timed(client.executor.engine, ("fire", "take"), spent):
+        times_ns(tokens, side.decode)
+        side.settle()
+    for name, (count, cpu_ns) in spent.items():
+        yield Part(f"engine.{name}", count / tokens, cpu_ns / 1_000 / tokens)
+
+
+@contextmanager
+def timed(of: Any, names: tuple[str, ...], spent: dict[str, list[int]]) -> Iterator[None]:
+    """Counts the calls of these methods of one object, with the CPU time of their threads: [calls, ns] each."""
+    mutex = threading.Lock()
+
+    def wrapped(name: str, honest: Callable[..., Any]) -> Callable[..., Any]:
+        def method(*arguments: Any, **more: Any) -> Any:
+            begin_ns = time.thread_time_ns()
+            try:
+                return honest(*arguments, **more)
+            finally:
+                cpu_ns = time.thread_time_ns() - begin_ns
+                with mutex:
+                    spent[name][0] += 1
+                    spent[name][1] += cpu_ns
+
+        return method
+
+    for name in names:
+        setattr(of, name, wrapped(name, getattr(of, name)))
+    try:
+        yield
+    finally:
+        for name in names:
+            delattr(of, name)
