@@ -32,7 +32,7 @@ from runtime.config import Config
 from runtime.crew import Crew, thread
 from runtime.engine import Engine
 from runtime.generations import checked
-from runtime.health import Health, examine
+from runtime.health import MONITOR_S, Health, examine
 from runtime.job import InferenceRequest, InferenceResult, JobContext, JobHandle
 from runtime.journal import Journal
 from runtime.logs import Events
@@ -71,6 +71,7 @@ class DeviceExecutor:
         self._ends_generation = {r.id for r in self.program.rules.values() if ("any", "old") in r.writes}
         journal = Journal(new_generation=self._ends_generation, about={"parameters": self.program.values})
         self.engine = Engine(self.program, timers(config, now_us), now_us, journal)
+        journal.at_rest = lambda look: self.engine.read(lambda s: look(now_us(), self.program.values_of(s)), MONITOR_S)
         self.records = Records(self.engine, config, self.calls.forget)
         self.observer = Observer(self.calls, self.engine, self.events, self.records.contexts, self.health)
         self.metrics = self.observer.metrics

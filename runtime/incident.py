@@ -25,6 +25,7 @@ import attrs
 
 from machines.expr import Var
 from machines.protocol import RULEBOOK
+from runtime.calllog import last_calls
 from runtime.calls import DeviceCalls
 from runtime.engine import Engine
 from runtime.files import private_directory, write_private
@@ -97,7 +98,7 @@ def dossier(
         "health": health().as_dict(),
         "counters": dict(_samples(metrics)),
         **then,
-        "journal": list(engine.journal.records()),
+        "journal": list(engine.journal.records(lambda: last_calls(calls.library, calls.config.device))),
     }
 
 

@@ -4,27 +4,32 @@ Theory. A step is numbered and written down inside the monitor, so the journal's
 none is missing. An entry names what the rule was about by numbers (a job's, and that of its sequence), never by the
 object: a ring of objects would keep the memory of a thousand ended jobs alive.
 
-Whoever wants to judge a journal plays it back against the rulebook. For that he needs a state to begin with. The
-initial one will do while nothing has been overwritten; so that there is one later too, the engine's whole state is kept
-now and then (`checkpoint`), often enough that the ring always reaches back to one.
+Whoever wants to judge a journal fires its steps once more (machines/history.py). For that he needs a state to begin
+with. The initial one will do while nothing has been overwritten; so that there is one later too, the engine's whole
+state is kept now and then (`checkpoint`), often enough that the ring always reaches back to one. And he needs to know
+where it ends, so the last record has the state then. The form of the records is machines/evidence.py's.
 """
 
 from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from attrs import asdict, frozen
 
+from machines.evidence import FORMAT, chained
 from runtime.files import write_private
 
-__all__ = ["RING_ENTRIES", "Entry", "Journal"]
+__all__ = ["RING_ENTRIES", "Checkpoint", "Entry", "Journal"]
 
 RING_ENTRIES = 1 << 14
-FORMAT = 1
+
+Kept = tuple[int, int, str, Any, int, str]
+Look = Callable[[int, Mapping[str, Any]], Any]
+Calls = Callable[[], list[dict[str, Any]] | None]
 
 
 @frozen
@@ -46,23 +51,36 @@ class Checkpoint:
     """The engine's state after step `number`."""
 
     number: int
+    generation: int
     state: Mapping[str, Any]
+
+
+@frozen
+class _Cut:
+    """All of it in one moment. end: the last record; None where the monitor was not to be had."""
+
+    entries: list[Entry]
+    checkpoints: list[Checkpoint]
+    end: Mapping[str, Any] | None
 
 
 class Journal:
     """The last `entries` steps; older ones are overwritten. Written inside the monitor, read by anybody.
 
-    new_generation: ids of the rules that begin one. about: what a reader must know, such as the rulebook's parameters.
+    new_generation: ids of the rules that begin one. about: what a reader must know: the rulebook's parameters.
+    at_rest: does what it is given inside the monitor, with the time (us) and the engine's state; raises TimeoutError
+    when the monitor is not to be had. Without it records have no end.
     """
 
     def __init__(
         self, entries: int = RING_ENTRIES, new_generation: Collection[str] = (), about: Mapping[str, Any] | None = None
     ) -> None:
-        self._ring: list[tuple[int, int, str, Any, int, str] | None] = [None] * entries
+        self._ring: list[Kept | None] = [None] * entries
         self._new_generation = frozenset(new_generation)
         self._about = dict(about or {})
         self._checkpoints: deque[Checkpoint] = deque(maxlen=3)
         self._next_checkpoint = self._apart
+        self.at_rest: Callable[[Look], Any] | None = None
         self.total = 0
         self.generation = 1
 
@@ -84,7 +102,7 @@ class Journal:
 
     def checkpoint(self, state: Mapping[str, Any]) -> None:
         """state: as it is after the step that was added last."""
-        self._checkpoints.append(Checkpoint(self.total - 1, state))
+        self._checkpoints.append(Checkpoint(self.total - 1, self.generation, state))
         self._next_checkpoint = self.total + self._apart
 
     # -- by anybody ----------------------------------------------------------------------------------------------------
@@ -96,24 +114,60 @@ class Journal:
     def backwards(self) -> Iterator[Entry]:
         """From the latest on, as far as they are kept."""
         for number in range(self.total - 1, -1, -1):
-            entry = self._ring[number % len(self._ring)]
-            if entry is None or entry[0] != number:
+            entry = self.kept(number)
+            if entry is None:
                 return
-            yield Entry(*entry)
+            yield entry
 
-    def records(self) -> Iterator[dict[str, Any]]:
-        """As plain data: first what the reader must know, then the steps from a known state on.
+    def kept(self, number: int) -> Entry | None:
+        """The step with this number; None when it has been overwritten."""
+        entry = self._ring[number % len(self._ring)]
+        return Entry(*entry) if entry is not None and entry[0] == number else None
 
-        `state` None: they begin with the initial state. Otherwise it is the state before the first of them."""
-        checkpoints = list(self._checkpoints)  # before the ring, which may only reach less far back meanwhile
-        entries = self.entries()
-        state, begins = None, 0
-        if entries and entries[0].number:
-            start = next(c for c in checkpoints if c.number + 1 >= entries[0].number)
-            state, begins = start.state, start.number + 1
-        yield {"journal": FORMAT, **self._about, "begins": begins, "state": state}
-        for e in entries[begins - entries[0].number if entries else 0 :]:
-            yield asdict(e)
+    def checkpoints(self) -> list[Checkpoint]:
+        """Oldest first."""
+        return list(self._checkpoints)
+
+    # -- records -------------------------------------------------------------------------------------------------------
+    def records(self, calls: Calls = lambda: None) -> Iterator[dict[str, Any]]:
+        """As plain data: what the reader must know, the calls, the steps from a known state on, the end.
+
+        calls: the records of the ABI's last calls, asked for when the end is known; None: there are none."""
+        cut = self._cut()
+        begins = cut.entries[0].number if cut.entries else 0
+        start = Checkpoint(-1, 1, {})
+        if begins:
+            start = next(c for c in cut.checkpoints if c.number + 1 >= begins)
+        made = calls()
+        ids = [call["id"] for call in made or () if "id" in call]
+        steps = (asdict(e) for e in cut.entries if e.number > start.number)
+        head = self.head(start, None if made is None else min(ids, default=0))
+        end = [] if cut.end is None else [{**cut.end, "calls": None if made is None else max(ids, default=-1) + 1}]
+        yield from chained([head, *(made or ()), *steps, *end])
+
+    def head(self, start: Checkpoint, first_call: int | None) -> dict[str, Any]:
+        """The first record: steps begin after `start`; state None means the initial one."""
+        return {
+            "journal": FORMAT, **self._about, "begins": start.number + 1, "generation": start.generation,
+            "state": start.state or None, "calls": first_call,
+        }  # fmt: skip
+
+    def end(self, at_us: int, state: Mapping[str, Any]) -> dict[str, Any]:
+        """The last record; inside the monitor."""
+        return {"end": self.total, "at_us": at_us, "generation": self.generation, "state": state, "calls": None}
+
+    def _cut(self) -> _Cut:
+        def look(at_us: int, state: Mapping[str, Any]) -> _Cut:
+            return _Cut(self.entries(), self.checkpoints(), self.end(at_us, state))
+
+        try:
+            if self.at_rest is not None:
+                cut: _Cut = self.at_rest(look)
+                return cut
+        except TimeoutError:
+            pass  # whoever holds it may hold it for ever: better without an end than not at all
+        checkpoints = self.checkpoints()  # before the ring, which may only reach less far back meanwhile
+        return _Cut(self.entries(), checkpoints, None)
 
     def write(self, path: Path) -> None:
         """The records as lines of JSON, in a file of its owner alone, all of it or nothing. Raises OSError."""

@@ -19,11 +19,8 @@ from typing import Any
 
 from attrs import field, frozen
 
-from machines.protocol.actors import CLIENT
-from machines.protocol.host import READY
+from machines.protocol.host import IDLE
 from machines.protocol.params import FACTS
-from machines.protocol.variables import drained, leftovers, line, waits
-from machines.rulebook import Rule
 from runtime.buffers import BufferLease
 from runtime.calrt import NativeMissing
 from runtime.clients import LATE_S, Clients, Order
@@ -34,6 +31,7 @@ from runtime.generations import ExecutorError
 from runtime.manifest import Manifest, ManifestError
 from runtime.oracle import Oracle
 from runtime.prompts import Prompt
+from runtime.recording import Recording
 from runtime.replay import Replay
 from runtime.report import Report, percentile
 from runtime.simulator import Simulator, Violation
@@ -50,10 +48,6 @@ SHORT = {
     "configure_ms": 30_000, "golden_ms": 30_000, "backoff_ms": 5, "kv_retry_ms": 5,
 }  # fmt: skip
 """For the simulated device, which takes no time but what it is told to."""
-IDLE = Rule(
-    "run.idle", CLIENT, READY.guard & drained & (waits == 0) & (line == 0) & (leftovers == 0),
-    about="the device is Ready, and nothing is under way",
-)  # fmt: skip
 
 
 # -- running -----------------------------------------------------------------------------------------------------------
@@ -145,7 +139,7 @@ def close(executor: DeviceExecutor) -> tuple[bool, bool]:
 class Asked:
     """What is to be run. done: prompts that are finished already, by their lines: how they ended, and their tokens.
     planned: faults where the weather is calm, as (call, action, nth), once the device serves. before: what is done with
-    the executor and the clients before they begin."""
+    the executor and the clients before they begin. recording: of its journal, from its first step to its last."""
 
     prompts: tuple[Prompt, ...]
     order: Order
@@ -154,6 +148,7 @@ class Asked:
     planned: tuple[tuple[str, str, int], ...] = ()
     late_s: float = LATE_S
     before: Callable[[DeviceExecutor, Clients], None] = lambda executor, clients: None
+    recording: Recording | None = None
 
 
 def start(config: Config) -> DeviceExecutor:
@@ -179,7 +174,9 @@ def run(
     faults_before = weather.fired()
     executor = start(config)
     weather.follow(executor)
-    replay = Replay.of(executor, (IDLE,))
+    replay = Replay.of(executor)
+    if asked.recording:
+        asked.recording.follow(executor)
     oracle = Oracle.of_calbin(executor.calls.manifest.calbin_path)
     expected = {p.line: oracle.tokens(p.tokens, asked.order.count) for p in asked.prompts}
     left = [p for p in asked.prompts if p.line not in asked.done]
@@ -200,6 +197,8 @@ def run(
     finally:
         weather.end()
         closed = close(executor)
+        if asked.recording:
+            asked.recording.close()
     wrong_steps = replay.findings(executor)
     violations = simulator.violations()[seen:] if simulator else None
     findings = _findings(at_work.tally, aftermath, wrong_steps, violations or (), closed[0])

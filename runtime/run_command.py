@@ -25,6 +25,7 @@ from runtime.exits import Exit, Failure
 from runtime.finished import Finished
 from runtime.logs import LOGGER, JsonLines
 from runtime.prompts import PROMPTS, TOKENS_MAX, PromptError, read_prompts
+from runtime.recording import Recording
 from runtime.report import Report
 from runtime.run import Asked, config_of, run, settings, stands_on
 from runtime.run_table import COLUMNS, tell
@@ -86,6 +87,7 @@ class Options:
     generations_min: int
     resume: Path | None
     log: Path | None
+    journal: Path | None
     as_json: bool
 
 
@@ -131,6 +133,10 @@ class Options:
 @click.option("--control", is_flag=True, help="With --break: its settings, but without the bug.")
 @click.option("--list-breaks", is_flag=True, help="List the seeded bugs.")
 @click.option("--log", type=click.Path(path_type=Path), metavar="FILE", help="Write the executor's log there.")
+@click.option(
+    "--journal", type=click.Path(path_type=Path), metavar="FILE",
+    help="Write every step and every call of the ABI there, for `check-states replay FILE`.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="The result as JSON.")
 @click.pass_context
 def run_command(
@@ -151,8 +157,8 @@ def run_command(
     if control and not bug:
         raise click.UsageError("--control is for --break NAME")
     if seeds:
-        if bug or options.log or options.resume:
-            raise click.UsageError("--seeds does not go with --break, --log or --resume")
+        if bug or options.log or options.journal or options.resume:
+            raise click.UsageError("--seeds does not go with --break, --log, --journal or --resume")
         arguments = given_options(context, but=("seeds", "processes", "as_json", "seed"))
         return each_seed(["run", *arguments], seeds, processes, COLUMNS, options.as_json)
     return _run(options, _prepared(context, bug), control) if bug else _run(options, None, False)
@@ -189,9 +195,11 @@ def _run(options: Options, bug: Bug | None, control: bool) -> Exit:
         finished = stack.enter_context(Finished.at(options.resume, manifest, prompts, order))
         seed = f"{options.seed}/{finished.start}" if finished.start else options.seed
         weather = Weather(simulator, seed, options.faults, options.faults_everywhere, stands_on(options.policy))
+        recording = stack.enter_context(recorded(options.journal, simulator))
         asked = Asked(
-            prompts, order, options.clients, finished.ends, bug.planned if bug else (), bug.late_s if bug else LATE_S
-        )
+            prompts, order, options.clients, finished.ends, bug.planned if bug else (), bug.late_s if bug else LATE_S,
+            recording=recording,
+        )  # fmt: skip
         latencies = {"decode_us": options.latency_decode_us, "prefill_us": options.latency_prefill_us}
         stack.enter_context(settings(simulator, latencies))
         stack.enter_context(logged(options.log))
@@ -212,6 +220,9 @@ def _run(options: Options, bug: Bug | None, control: bool) -> Exit:
         tell(report)
         if bug and not control:
             click.echo(f"the bug {bug.name} was {'' if bug.seen(report) else 'not '}seen as: {bug.seen_as}")
+    if recording and recording.lost:
+        worst = Exit.NOT_WRITTEN if report.exit is Exit.OK else report.exit
+        raise Failure(worst, [f"cannot write {recording.path}: {recording.lost}"])
     return report.exit
 
 
@@ -247,6 +258,22 @@ def simulator_of(library: Library, device: int) -> Simulator | None:
         return Simulator.beside(library, device)
     except NotSimulated:
         return None
+
+
+@contextmanager
+def recorded(path: Path | None, simulator: Simulator | None) -> Iterator[Recording | None]:
+    """A file for the journal of the executor that is made within."""
+    if path is None:
+        yield None
+        return
+    try:
+        recording = Recording(path, simulator)
+    except OSError as error:
+        raise Failure(Exit.NOT_WRITTEN, [f"cannot write {path}: {error.strerror}"]) from None
+    try:
+        yield recording
+    finally:
+        recording.close()
 
 
 class _Lines(logging.FileHandler):

@@ -45,6 +45,7 @@ class _Call(ctypes.Structure):
     _fields_ = (
         ("number", _i64), ("thread", _i64), ("begin_us", _i64), ("end_us", _i64), ("handle", _u64), ("other", _u64),
         ("a", _i64), ("b", _i64), ("result", _i64), ("call", ctypes.c_char * 24), ("text", ctypes.c_char * 64),
+        ("begin_ns", _i64), ("end_ns", _i64),
     )  # fmt: skip
 
 
@@ -97,7 +98,8 @@ class Action:
 
 @frozen
 class Call:
-    """One record of the ABI trace. Times are the device's clock (us); end_us is -1 while the call has not returned."""
+    """One record of the ABI trace. begin_us, end_us: the device's clock. begin_ns, end_ns: the host's monotonic clock.
+    Both ends are -1 while the call has not returned."""
 
     number: int
     thread: int
@@ -110,6 +112,8 @@ class Call:
     result: int
     call: str
     text: str
+    begin_ns: int
+    end_ns: int
 
 
 @frozen
@@ -248,14 +252,14 @@ class Simulator:
         return self._ask("faults_fired")
 
     # -- records ------------------------------------------------------------------------------------------------------
-    def trace(self, start: int = 0) -> tuple[Call, ...]:
-        """The calls that are kept, oldest first, from number `start` on."""
+    def trace(self, start: int = 0, most: int | None = None) -> tuple[Call, ...]:
+        """The calls that are kept, oldest first, from number `start` on; at most so many numbers."""
         return tuple(
             Call(
                 r.number, r.thread, r.begin_us, r.end_us, r.handle, r.other, r.a, r.b, r.result, r.call.decode(),
-                r.text.decode(errors="replace"),
+                r.text.decode(errors="replace"), r.begin_ns, r.end_ns,
             )
-            for r in self._records("trace", _Call, start)
+            for r in self._records("trace", _Call, start, most)
         )  # fmt: skip
 
     def calls_total(self) -> int:
@@ -270,12 +274,12 @@ class Simulator:
             for r in self._records("violations", _Violation)
         )
 
-    def _records(self, name: str, kind: type[Any], start: int = 0) -> list[Any]:
-        capacity, found = 256, []
+    def _records(self, name: str, kind: type[Any], start: int = 0, most: int | None = None) -> list[Any]:
+        capacity, found = 256 if most is None else most, []
         while True:
             page, read, total = (kind * capacity)(), _u32(), _i64()
             self._do(name, start, capacity, page, ctypes.byref(read), ctypes.byref(total))
             found += page[: read.value]
-            if read.value < capacity:
+            if read.value < capacity or most is not None:
                 return found
             start = found[-1].number + 1

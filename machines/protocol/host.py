@@ -8,7 +8,7 @@ from typing import TypeVar
 from machines.device import DeviceState
 from machines.expr import State
 from machines.protocol.actors import CLIENT
-from machines.protocol.variables import device, serving, shutdown
+from machines.protocol.variables import device, drained, leftovers, line, serving, shutdown, waits
 from machines.rulebook import Rule
 from machines.shutdown import ShutdownState
 
@@ -20,6 +20,11 @@ ENDED = Rule("host.ended", CLIENT, _ended, about="Failed or Closed: nothing more
 SETTLED = Rule("host.settled", CLIENT, _ended | (device == DeviceState.Ready), about="start-up is over, well or not")
 CLOSED = Rule("host.closed", CLIENT, shutdown == ShutdownState.Closed, about="closed, and the device not Failed")
 READY = Rule("host.ready", CLIENT, serving, about="jobs are served")
+IDLE = Rule(
+    "host.idle", CLIENT, serving & drained & (waits == 0) & (line == 0) & (leftovers == 0),
+    about="the device is Ready, and nothing is under way",
+)  # fmt: skip
+WAITS = (ENDED, SETTLED, CLOSED, READY, IDLE)
 
 
 def leading(rules: Iterable[Rule], variable: str, *states: S) -> dict[str, S]:

@@ -61,7 +61,7 @@ def test_both_sides_make_the_same_calls_in_every_decode(setting: Setting) -> Non
 
 
 def call(name: str, a: int = 0, text: str = "", result: int = 0) -> Call:
-    return Call(0, 1, 0, 0, 5, 6, a, 0, result, name, text)
+    return Call(0, 1, 0, 0, 5, 6, a, 0, result, name, text, 0, 0)
 
 
 BASE = [call("create_input"), call("apply", 7, result=1), call("map_buf"), call("infer"), call("wait")]

@@ -67,6 +67,7 @@ typedef struct {
     int64_t result;                           /* return code, or the bool */
     char call[24];
     char text[64]; /* the name argument, cut */
+    int64_t begin_ns, end_ns; /* the host's monotonic clock, whatever the device's clock does; -1 as above */
 } calrtsim_call;
 CALRTSIM_API int calrtsim_trace(uint32_t device, int64_t from, uint32_t capacity, calrtsim_call *out, uint32_t *read,
                                 int64_t *total);

@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -38,11 +39,18 @@ struct Call {
     }
 };
 
+// The host's monotonic clock: what the host's own stamps are compared with.
+inline std::int64_t host_ns() {
+    const auto since = std::chrono::steady_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(since).count();
+}
+
 inline std::int64_t begin_record(Card& card, const Entry& entry) {
     calrtsim_call record{};
     record.thread = syscall(SYS_gettid);
     record.begin_us = card.now_us();
-    record.end_us = -1;
+    record.end_us = record.end_ns = -1;
+    record.begin_ns = host_ns();
     record.handle = entry.handle;
     record.other = entry.other;
     record.a = entry.a;
@@ -87,6 +95,7 @@ auto traced(Card& card, const Entry& entry, Body body) -> std::invoke_result_t<B
         auto* const record = epoch == card.epoch ? call.record() : nullptr;
         if (!record) return;
         record->end_us = card.now_us();
+        record->end_ns = host_ns();
         record->result = result;
     };
     if (call.fault.action == Action::throw_exception) {

@@ -36,6 +36,7 @@ void one_job() {
     CHECK(calls[8].a == 0 && calls[8].b == 2 && calls[8].result == 1);  // Apply(0, 2)
     for (std::size_t i = 0; i < calls.size(); ++i) {
         CHECK(calls[i].number == static_cast<std::int64_t>(i) && calls[i].thread == gettid());
+        CHECK(calls[i].begin_ns <= calls[i].end_ns && (i == 0 || calls[i - 1].begin_ns <= calls[i].begin_ns));
         CHECK(calls[i].begin_us <= calls[i].end_us && (i == 0 || calls[i - 1].begin_us <= calls[i].begin_us));
     }
 }
