@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+pytest_plugins = ("tests.spec.claims",)  # @pytest.mark.shows
+
 
 @pytest.fixture(autouse=True, scope="session")
 def _cache_of_the_tests(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:

@@ -26,6 +26,7 @@ SPECIFIED = {
 }
 
 
+@pytest.mark.shows("PR1.mapping")
 @pytest.mark.parametrize(("name", "numbers"), SPECIFIED.items())
 def test_each_row_of_the_specification(name: str, numbers: tuple[int, ...]) -> None:
     assert {classify(n).kind.name for n in numbers} == {name}
@@ -37,6 +38,7 @@ def test_what_the_specification_does_not_mention_is_unknown() -> None:
     assert {classify(n).kind for n in (3, 6, 26, -1, 30, 2**31 - 1, -(2**31))} == {ErrorClass.Unknown}
 
 
+@pytest.mark.shows("PR1.mapping")
 @given(st.integers())
 def test_every_int_has_one_class_and_keeps_its_number(number: int) -> None:
     code = classify(number)
@@ -52,6 +54,7 @@ def test_a_reset_is_for_device_errors_only() -> None:
     assert {c.kind.name for c in CLASSES if c.resets} == {"Device", "Unknown"}
 
 
+@pytest.mark.shows("§8.HTTP.400", "§8.HTTP.504", "§8.HTTP.503", "§8.HTTP.500")
 @pytest.mark.parametrize(
     ("number", "http", "grpc"),
     [(14, 400, "INVALID_ARGUMENT"), (13, 504, "DEADLINE_EXCEEDED"), (18, 503, "UNAVAILABLE"), (22, 500, "INTERNAL"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from runtime.status import now_us
 OTHERS = (20, 21, 22, 23, 62)  # devices that single tests name
 NUMBERS = tuple(n for n in range(11, 64) if n not in OTHERS)  # one with memory in quarantine stays open
 READY_S = 20.0
+TINY = sample("tiny")
 ALL_GOOD = {
     "process_exit_stops_dma": True, "reset_stops_dma": True, "reset_is_honest": True, "reset_clears_kv": True,
     "leftover_harmless": True, "golden_sees_broken_device": True,
@@ -99,13 +101,13 @@ def _scrap() -> None:
 
 @contextmanager
 def executing(
-    library: Library, sim_settings: dict[str, int] | None = None, now_us: Callable[[], int] = now_us, **config: Any
-) -> Iterator[Bench]:
+    library: Library, sim_settings: dict[str, int] | None = None, now_us: Callable[[], int] = now_us,
+    model: Path = TINY, **config: Any,
+) -> Iterator[Bench]:  # fmt: skip
     """A Ready executor; afterwards it is closed, the simulator saw no violation, and nothing is left. now_us: the clock
-    of its deadlines."""
+    of its deadlines; model: its calbin, beside which is the manifest."""
     sim = unused(library)
     sim.set(**(sim_settings or {}))
-    model = sample("tiny")
     chosen = Config(manifest=str(model.with_suffix(".json")), device=sim.index, **{**SHORT, **config})
     executor = DeviceExecutor(chosen, now_us)
     try:

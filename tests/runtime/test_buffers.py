@@ -45,6 +45,7 @@ def places(pool: BufferPool) -> tuple[int, int, int]:
 
 
 # -- made once --
+@pytest.mark.shows("S07", "PR4.addresses")
 def test_everything_is_made_and_mapped_once(bench: Bench) -> None:
     """S07: 3 submodels with 2 handles and 3 mapped tensors each, per slot; jobs make nothing."""
     pool = bench.built(2)
@@ -64,6 +65,7 @@ def test_everything_is_made_and_mapped_once(bench: Bench) -> None:
     assert bench.sim.truth("buffers_created") == 12
 
 
+@pytest.mark.shows("S06")
 def test_slots_share_no_memory(bench: Bench) -> None:
     pool = bench.built(2)
     lanes = [lane for lease in (pool.lease(), pool.lease()) for lane in lease.slot.lanes.values()]
@@ -112,6 +114,7 @@ def test_a_build_that_fails_leaves_nothing_and_can_be_tried_again(
         pool.build()
 
 
+@pytest.mark.shows("S08")
 def test_a_submodel_is_found_by_its_exact_name_alone(bench: Bench) -> None:
     """§10.2, S08: the calbin is tiny's, the generation another model's."""
     pool = BufferPool(bench.library, bench.device, bench.calbin, model_of("qwen3-tile8"), 1)
@@ -254,6 +257,7 @@ def test_a_lease_that_ended_in_good_order_is_not_reported(bench: Bench) -> None:
     assert dropped == []
 
 
+@pytest.mark.shows("I4")
 def test_memory_in_flight_outlives_lease_slot_and_pool(bench: Bench) -> None:
     """§5.1-4: the device writes it to the end; the simulator would see memory that is gone, or handles."""
     pool = bench.built(1)
@@ -277,6 +281,7 @@ def test_memory_in_flight_outlives_lease_slot_and_pool(bench: Bench) -> None:
 
 
 # -- given back --
+@pytest.mark.shows("PR4.reset")
 def test_a_slot_is_given_back_with_nothing_sliced(bench: Bench) -> None:
     pool = bench.built(1)
     lease = pool.lease()
@@ -308,6 +313,7 @@ def test_a_slice_that_cannot_be_undone_costs_the_slot(bench: Bench, nth: int, co
     assert pool.quarantined() == (slot,)
 
 
+@pytest.mark.shows("PR4.quarantine")
 def test_a_slice_that_nobody_undid_costs_the_slot(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """FI15: UndoSlice is left out on purpose, and what should make it says that all is well."""
     pool = bench.built(2)
@@ -384,6 +390,7 @@ def test_quarantine_wins_over_a_return_that_is_under_way(
     assert places(pool) == (0, 0, 1)
 
 
+@pytest.mark.shows("§5.2.pool")
 def test_the_lock_is_held_in_no_call_of_calrt(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[bool] = []
     call = Library.call
@@ -405,6 +412,7 @@ def test_the_lock_is_held_in_no_call_of_calrt(bench: Bench, monkeypatch: pytest.
 
 
 # -- the end of a generation --
+@pytest.mark.shows("I8")
 def test_a_generation_ends_with_what_is_not_free_in_quarantine(bench: Bench) -> None:
     """§5.1-8. Six handles a slot, and of one in quarantine the two of a lane that the device may be using: submitted,
     or still sliced. The next generation's pool stands beside it."""
@@ -442,6 +450,7 @@ def test_a_lane_that_was_done_is_in_no_doubt_later(bench: Bench) -> None:
     bench.run_out()
 
 
+@pytest.mark.shows("I5")
 @pytest.mark.parametrize("through", ["own", "newer"])
 def test_a_lease_of_an_ended_generation_comes_to_nothing(bench: Bench, through: str) -> None:
     """FI14: no call is made for it, and the newer pool does not get its slot."""
@@ -534,6 +543,7 @@ def test_the_pattern_is_no_logit(bench: Bench) -> None:
 
 
 # -- all of it --
+@pytest.mark.shows("I3")
 @pytest.mark.parametrize("seed", range(20))
 def test_any_order_of_operations_keeps_the_books(bench: Bench, seed: int) -> None:
     """Against a model that is three numbers; and no slot is held twice."""
@@ -572,6 +582,7 @@ def test_any_order_of_operations_keeps_the_books(bench: Bench, seed: int) -> Non
     assert places(pool) == (0, 0, slots - free)
 
 
+@pytest.mark.shows("I3")
 def test_many_threads_never_hold_one_slot_twice(bench: Bench) -> None:
     """The rule that takes a slot from `free` is a semaphore here."""
     pool, free = bench.built(3), threading.Semaphore(3)

@@ -32,6 +32,7 @@ def pinned(memory: bytearray) -> bool:
     return False
 
 
+@pytest.mark.shows("I4")
 @pytest.mark.parametrize("kind", ["input", "output"])
 def test_memory_is_pinned_until_it_is_mapped_anew_or_released(on: Bench, kind: str) -> None:
     buffer, first, second, other = getattr(on, kind), bytearray(8), bytearray(8), bytearray(8)

@@ -105,6 +105,7 @@ def test_different_bits_are_not_compared(setting: Setting, monkeypatch: pytest.M
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.shows("PR6.performance", "§13.3-2")
 def test_it_runs(tmp_path: Path) -> None:
     file = tmp_path / "bench.json"
     assert run(["bench", "--quick", "--lines", "logits,straight,tpot,floor", "--json", str(file)]) is Exit.OK

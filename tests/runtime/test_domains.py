@@ -57,6 +57,7 @@ def locks(rule: CompiledRule, keys: frozenset[tuple[str, str]]) -> set[str]:
     }
 
 
+@pytest.mark.shows("§5.2.lifecycle", "§5.2.admission", "§5.2.pool", "§5.2.submit", "§5.2.completion")
 @pytest.mark.parametrize("rule", PROGRAM.rules.values(), ids=str)
 def test_the_compiled_rules_touch_no_other_domain(rule: CompiledRule) -> None:
     assert locks(rule, rule.writes) == writes(rule.rule)

@@ -155,6 +155,7 @@ EFFECTS = {
 FAULTS = {"refuse": ("refuse", 0), "throw": ("throw", EXCEPTION)}  # -> the code
 
 
+@pytest.mark.shows("S02")
 @pytest.mark.parametrize("effect", EFFECTS)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_must_not_be_refused_leaves_doubt(library: Library, effect: str, fault: str) -> None:

@@ -40,6 +40,7 @@ def target_of(count: int) -> NDArray[np.float32]:
     return np.full(count, UNTOUCHED, np.float32)
 
 
+@pytest.mark.shows("PR6.bitwise")
 def test_every_pattern_is_exact(over_other: Library) -> None:
     """All 65,536, NaNs with their payloads included; the code says where the first bad one is."""
     bits = np.arange(1 << 16, dtype=np.uint32).astype(np.uint16)
@@ -67,6 +68,7 @@ def test_the_first_bad_value_is_found(over_other: Library, bad: int, places: Any
     assert (target.view(np.uint32) == expected(row)).all()
 
 
+@pytest.mark.shows("S10", "PR6.bitwise")
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 15, 16, 17, 31, 33, 1000, VOCABULARY])
 @pytest.mark.parametrize("base", [0, 1, 3])
 def test_lengths_and_offsets(over_other: Library, count: int, base: int) -> None:
@@ -82,6 +84,7 @@ def test_lengths_and_offsets(over_other: Library, count: int, base: int) -> None
 TOP = 1 << 64
 
 
+@pytest.mark.shows("PR6.bounds")
 @pytest.mark.parametrize(
     ("base", "count", "room"),
     [

@@ -35,6 +35,7 @@ from runtime.manifest import CalTaskKind, Manifest, ManifestError, ModelGenerati
 from runtime.strict_json import dumps
 
 
+@pytest.mark.shows("PR2.missing", "PR2.twice", "PR2.shape", "PR2.dtype")
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda b: b.name)
 def test_broken_manifest(broken: Broken, tmp_path: Path) -> None:
     """As many lines as there are findings, each naming what was found, what was expected, and where."""

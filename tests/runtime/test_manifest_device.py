@@ -100,6 +100,7 @@ BROKEN_DEVICES: list[tuple[str, tuple[ModelInfo, ...], list[tuple[str, ...]]]] =
 ]
 
 
+@pytest.mark.shows("PR2.twice", "PR2.shape", "PR2.dtype")
 @pytest.mark.parametrize(("models", "lines"), [b[1:] for b in BROKEN_DEVICES], ids=[b[0] for b in BROKEN_DEVICES])
 def test_a_calbin_that_is_not_as_the_manifest_says(
     models: tuple[ModelInfo, ...], lines: list[tuple[str, ...]], tmp_path: Path

@@ -34,12 +34,14 @@ def ran(folder: Path, *selection: str) -> set[str]:
     return set(re.findall(r"Test +#\d+: (\w+) .*Passed", said))
 
 
+@pytest.mark.shows("PR5.TSAN")
 @pytest.mark.parametrize("sanitizer", SEEDED)
 def test_threads_and_tight_memory_are_clean(sanitizer: str, builds: Path) -> None:
     folder = built(sanitizer, builds, *FAST)
     assert ran(folder, "-R", f"^({'|'.join(FAST)})$") == set(FAST)
 
 
+@pytest.mark.shows("PR5.TSAN")
 @pytest.mark.nightly
 @pytest.mark.parametrize("sanitizer", SEEDED)
 def test_all_are_clean(sanitizer: str, builds: Path) -> None:

@@ -194,6 +194,7 @@ def test_a_lane_is_programmed_in_this_order(bench: Bench) -> None:
     assert lane.sliced == ["input_ids", "position_ids"]
 
 
+@pytest.mark.shows("S03")
 @pytest.mark.parametrize(("call", "nth", "made"), [
     ("bind_sequence", 1, 1), ("slice_tensor", 1, 2), ("slice_tensor", 2, 3), ("set_csr", 1, 4), ("set_csr", 2, 5),
 ])  # fmt: skip

@@ -64,6 +64,7 @@ def report(**more: Any) -> Report:
 
 
 # -- the whole command -------------------------------------------------------------------------------------------------
+@pytest.mark.shows("§13.2-2")
 def test_without_faults(sim: Simulator, capsys: pytest.CaptureFixture[str]) -> None:
     exit_, found = as_json(sim, capsys, "--limit", "6", "--tokens", "5", "--clients", "3")
     assert exit_ is Exit.OK

@@ -107,6 +107,7 @@ def test_the_milestones_are_those_of_4_2() -> None:
     assert MILESTONES == ("accepted", "admitted", "queued", "submitted", "completed")
 
 
+@pytest.mark.shows("S11")
 @pytest.mark.parametrize("reached", list(itertools.product((False, True), repeat=5)))
 def test_a_difference_needs_both_its_ends(reached: tuple[bool, ...]) -> None:
     """F51: whatever a job has reached, nothing is measured from or to what it has not."""

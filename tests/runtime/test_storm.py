@@ -58,6 +58,7 @@ def test_some_seeds(capfd: pytest.CaptureFixture[str]) -> None:
     check(found, 2, 200)
 
 
+@pytest.mark.shows("§13.2-3.injected")
 @pytest.mark.nightly
 def test_a_hundred_seeds_of_a_thousand_events(capfd: pytest.CaptureFixture[str]) -> None:
     exit_ = run(["storm", "--processes", "2", "--json"])

@@ -48,6 +48,7 @@ def oracle() -> dict[int, list[int]]:
     return {p.line: says.tokens(p.tokens, COUNT) for p in read_prompts()[:LIMIT]}
 
 
+@pytest.mark.shows("§13.2-3.supervisor")
 def test_the_remaining_prompts_finish_right(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Policy exit: each fault of the device costs a process."""
     args = ["supervise", "--backoff-ms", "1", "--", *RUN, *FAULTS, "--json", "--resume", str(path)]

@@ -151,6 +151,7 @@ def test_f19_a_deadline_and_the_end_of_the_job(library: Library) -> None:
     assert meet_everywhere(library, PLACES, orders("deadline", "completion")) == []
 
 
+@pytest.mark.shows("I7")
 @pytest.mark.parametrize("order", orders("cancel", "deadline", "completion"), ids="-".join)
 def test_f03_while_wait_blocks(library: Library, order: tuple[str, ...]) -> None:
     """Wait() succeeds after the answer was given: the KV's length is committed, and the lease comes back."""

@@ -57,6 +57,7 @@ def harmed_by_a_cancel(b: Bench) -> list[str]:
     return wrong if result.status.ok and says(b, result, OTHER) else [*wrong, str(result.status)]
 
 
+@pytest.mark.shows("S06", "I4")
 def test_f13_a_cancelled_job_writes_into_nobodys_memory(library: Library) -> None:
     with executing(library, **PATIENT) as b:
         assert harmed_by_a_cancel(b) == []
@@ -64,6 +65,7 @@ def test_f13_a_cancelled_job_writes_into_nobodys_memory(library: Library) -> Non
     assert b.sim.violations() == ()
 
 
+@pytest.mark.shows("I4", "I8")
 def test_f13_a_job_that_timed_out_and_is_still_running(library: Library) -> None:
     """No reset stops it: it goes on writing beside the jobs of the next generation."""
     with executing(library, {"reset_stops_dma": 0}, **PATIENT | RESETS_STOP_NOTHING) as b:
@@ -133,6 +135,7 @@ TWO = {"inflight": 2, "slots": 3, "execution_ms": 60_000}
 SLOW = {"prefill_us": 5000, "decode_us": 5000}
 
 
+@pytest.mark.shows("S06", "I3")
 def test_f14_two_in_flight_share_no_memory_and_no_sequence(library: Library) -> None:
     """Three clients; one of them asks for its next token before it has the last one."""
     said: dict[int, list[int]] = {}

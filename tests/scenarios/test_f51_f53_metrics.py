@@ -291,6 +291,7 @@ def only_what_was_reached(b: Bench, before: dict[str, int], calls: list[Call]) -
     assert observed["d2h"] == 0, "CalRT does not report it"
 
 
+@pytest.mark.shows("S11")
 @pytest.mark.parametrize(
     "kind",
     [
@@ -334,6 +335,7 @@ def test_times_are_the_devices(library: Library) -> None:
         assert timings.execution_us >= 1000 * (timings.device_wait_ms - 1)
 
 
+@pytest.mark.shows("S11")
 def test_a_result_keeps_the_times_that_it_was_given(library: Library) -> None:
     """A cancelled job goes on; its client's timings do not."""
     with executing(library) as b:

@@ -76,6 +76,7 @@ def check_not_delivered(b: Bench, row: int, place: Any, bits: int) -> None:
     assert b.executor.seq_rm(1).ok
 
 
+@pytest.mark.shows("I6")
 @pytest.mark.parametrize("value", NOT_FINITE)
 def test_f55_anywhere_in_the_row(library: Library, value: str) -> None:
     with executing(library, **MANY) as b:
@@ -201,6 +202,7 @@ def check_flat(b: Bench, tokens: int, each: Callable[[], Any] = lambda: None) ->
 WARM = 1000  # jobs until the journal's ring and every cache are full
 
 
+@pytest.mark.shows("PR5.loops", "§13.2-2")
 def test_f64_flat_over_many_jobs(library: Library) -> None:
     with executing(library, KEPT) as b:
         decode(b, WARM)
@@ -209,6 +211,7 @@ def test_f64_flat_over_many_jobs(library: Library) -> None:
     assert b.sim.violations() == ()
 
 
+@pytest.mark.shows("§13.2-2")
 @pytest.mark.nightly
 def test_f64_flat_over_a_hundred_thousand_jobs(library: Library) -> None:
     with executing(library, KEPT) as b:

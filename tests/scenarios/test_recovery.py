@@ -115,6 +115,7 @@ def check_gate(b: Bench, d: Driver, call: str, slip: Callable[[Bench], None]) ->
     assert b.executor.seq_rm(2).ok
 
 
+@pytest.mark.shows("I1", "§8.HTTP.503")
 def test_f42_at_every_call_of_reset_configure_and_golden(library: Library) -> None:
     with driving(library) as d, executing(library, **BIG) as b:
         found = calls_of_a_recovery(b, d)

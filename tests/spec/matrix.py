@@ -52,7 +52,13 @@ ROWS = {
 FAILING = {r.id for r in RULEBOOK.rules if r.outcome and not {"ok", "valid"} & {*r.outcome[1]}}
 CODES = {code: name for name, row in ROWS.items() for code in row.codes}
 ALWAYS = {row.codes[0] for row in ROWS.values()} | {17}  # one of each class, and Busy; the others nightly
-TIERED = [pytest.param(code, marks=[] if code in ALWAYS else pytest.mark.nightly) for code in CODES]
+TIERED = [
+    pytest.param(
+        code,
+        marks=[pytest.mark.shows(f"§8.{name.capitalize()}"), *([] if code in ALWAYS else [pytest.mark.nightly])],
+    )
+    for code, name in CODES.items()
+]
 IN_DOUBT = {STAYS: RESETS, RECONFIGURES: RESETS}
 CLEAN = ("input_bind_sequence", "input_slice_tensor", "input_set_csr")  # of `prepare`: nothing was started
 WAITED = ("output_wait", "output_get_status", "output_tensor_size")

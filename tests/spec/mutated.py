@@ -11,9 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from attrs import frozen
-
 from runtime.calrt import LIBRARY_VARIABLE, Library
+from tests.spec.mutations import Mutation
 
 ROOT = Path(__file__).parents[2]
 COPIED = ("machines", "runtime", "tests/runtime", "tests/spec")
@@ -24,19 +23,12 @@ from pathlib import Path
 
 sys.meta_path[:] = [f for f in sys.meta_path if "skbc" not in type(f).__module__]
 import runtime.executor
+import tests.spec.requirements
 
-assert Path(runtime.executor.__file__).is_relative_to(Path(__file__).parent), runtime.executor.__file__
+for module in (runtime.executor, tests.spec.requirements):
+    assert Path(module.__file__).is_relative_to(Path(__file__).parent), module.__file__
 '''
-
-
-@frozen
-class Mutation:
-    """row: of §12. file: below runtime/. old: a text on one line, which is there once; new: what it becomes."""
-
-    row: str
-    file: str
-    old: str
-    new: str
+OPTIONS = ("-x", "-p", "unhook", "-p", "no:cacheprovider", "-p", "no:hypothesispytest")  # the last takes a second
 
 
 def copy(folder: Path, mutation: Mutation | None) -> None:
@@ -55,9 +47,8 @@ def copy(folder: Path, mutation: Mutation | None) -> None:
 
 
 def run(folder: Path, row: str) -> subprocess.CompletedProcess[str]:
-    """The tests of that row, on the copy; they stop at the first that fails."""
-    command = [sys.executable, "-m", "pytest", "-x", "-p", "unhook", "-p", "no:cacheprovider", "-k", f"test_{row}_"]
-    command.append("tests/spec/test_fault_injection.py")
+    """The tests that claim that row, on the copy; they stop at the first that fails."""
+    command = [sys.executable, "-m", "pytest", *OPTIONS, "--shows", row, "tests/spec/test_fault_injection.py"]
     env = {**os.environ, "PYTHONPATH": str(folder), LIBRARY_VARIABLE: str(Library.load().path)}
     return subprocess.run(
         command, cwd=folder, env=env, capture_output=True, text=True, timeout=LONGEST_S, check=False

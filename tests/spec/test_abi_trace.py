@@ -89,6 +89,7 @@ def arguments(calls: list[Call], contract: SubmodelContract, values: list[int], 
     return [f"{what}: {seen[what]}, not {right[what]}" for what in right if seen[what] != right[what]]
 
 
+@pytest.mark.shows("I6")
 def test_the_calls_of_a_prefill_and_of_a_decode(library: Library) -> None:
     with executing(library) as b:
         for contract, values, past in ((PREFILL, PROMPT, 0), (DECODE, [5], len(PROMPT))):
@@ -99,6 +100,7 @@ def test_the_calls_of_a_prefill_and_of_a_decode(library: Library) -> None:
             assert arguments(calls, contract, values, past) == []
 
 
+@pytest.mark.shows("PR1.golden")
 def test_the_calls_of_the_golden_run(library: Library) -> None:
     """After the configuration: one prefill and greedy decodes, each as any other job, and the sequence is freed."""
     with executing(library) as b:
@@ -172,6 +174,7 @@ def strangers(b: Bench) -> list[str]:
     return found
 
 
+@pytest.mark.shows("I2")
 def test_infer_and_wait_have_their_threads_whatever_happens(library: Library) -> None:
     with executing(library, **UNREST) as b:
         b.sim.fault_seed(7, 10_000)
@@ -227,6 +230,7 @@ def kv_calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         yield overlaps
 
 
+@pytest.mark.shows("I1")
 @pytest.mark.parametrize("locked", [True, False], ids=["locked", "control"])
 def test_kv_manager_has_one_caller_at_a_time(library: Library, monkeypatch: pytest.MonkeyPatch, locked: bool) -> None:
     with executing(library, sequences_max=100) as b, kv_calls(monkeypatch) as overlaps:
@@ -250,6 +254,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, b: Bench) -> list[str]:
     return made
 
 
+@pytest.mark.shows("§5.2.lifecycle", "§5.2.admission", "§5.2.pool", "§5.2.submit", "§5.2.completion")
 def test_no_call_is_made_inside_the_monitor(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     with executing(library, **UNREST) as b:
         made = watched(monkeypatch, b)
@@ -296,6 +301,7 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
+@pytest.mark.shows("S07", "§13.2-2")
 def test_s07_nothing_is_made_for_a_token(library: Library) -> None:
     with executing(library) as b:
         decode(b, 20)
@@ -304,6 +310,7 @@ def test_s07_nothing_is_made_for_a_token(library: Library) -> None:
         assert held(b) == before
 
 
+@pytest.mark.shows("S07", "§13.2-2")
 @pytest.mark.nightly
 def test_s07_f64_nothing_grows_over_ten_thousand_tokens(library: Library) -> None:
     """Memory is warm when journal and trace are full; after that a kilobyte for each job would be seen."""

@@ -95,6 +95,7 @@ def check_job(benches: Benches, call: str, code: int, mode: str, way: str) -> No
     b.executor.seq_rm(held)
 
 
+@pytest.mark.shows("S03", "S04", "S05")
 @pytest.mark.parametrize("code", TIERED)
 @pytest.mark.parametrize("call", [*RESERVED, *CLEAN, "infer", *WAITED])
 def test_a_call_about_a_job(benches: Benches, call: str, code: int) -> None:

@@ -144,6 +144,7 @@ def test_a_planned_switch_makes_no_reset(switched: tuple[Bench, Hand, Oracle]) -
     assert serves(b, oracle)
 
 
+@pytest.mark.shows("§8.Artifact")
 @pytest.mark.parametrize("code", ROWS["artifact"].codes)
 @pytest.mark.parametrize("call", ["input_set_csr", "infer", "output_wait"])
 def test_a_rejected_model_is_rolled_back(switched: tuple[Bench, Hand, Oracle], call: str, code: int) -> None:
@@ -159,6 +160,7 @@ def test_a_rejected_model_is_rolled_back(switched: tuple[Bench, Hand, Oracle], c
     check_end(b, ENDS)
 
 
+@pytest.mark.shows("§8.Artifact")
 @pytest.mark.parametrize("code", ROWS["artifact"].codes)
 @pytest.mark.parametrize("call", ["device_configure", "input_map_buf", "infer"])
 def test_a_model_that_does_not_come_up_is_rolled_back(library: Library, other: Path, call: str, code: int) -> None:
@@ -183,6 +185,7 @@ def test_a_model_whose_golden_run_says_something_else_does_not_serve(library: Li
         assert read(b)[1] == "Failed", "a golden run that fails is the device's fault: resets, and then nothing"
 
 
+@pytest.mark.shows("I5")
 def test_a_request_that_was_checked_for_another_manifest_is_refused(library: Library, tmp_path: Path) -> None:
     """Of the same calbin: what differs are the contracts. It was checked, and then the model was switched."""
     with closing(Benches(library, switches=True)) as benches:
@@ -216,6 +219,7 @@ def test_switching_where_it_cannot_be(library: Library, other: Path) -> None:
 
 
 # -- back-off, and what is recorded ------------------------------------------------------------------------------------
+@pytest.mark.shows("§8.Transient")
 @pytest.mark.parametrize(("call", "code"), [("infer", 17), ("input_set_csr", 13), ("input_set_csr", 17)])
 def test_the_threshold_of_transient_errors(library: Library, call: str, code: int) -> None:
     """So many are tolerated before the back-off has passed; one more drains."""
@@ -240,6 +244,7 @@ def test_the_threshold_of_transient_errors(library: Library, call: str, code: in
         check_end(b, "")
 
 
+@pytest.mark.shows("§8.Programming")
 def test_a_feature_is_off_for_its_generation(benches: Benches) -> None:
     b, hand = benches.ready()
     held = next(FRESH)
@@ -255,6 +260,7 @@ def test_a_feature_is_off_for_its_generation(benches: Benches) -> None:
     check_end(b, "")
 
 
+@pytest.mark.shows("§8.Request")
 @pytest.mark.parametrize("differs", [False, True])
 def test_what_differs_from_the_manifest_is_recorded(
     benches: Benches, caplog: pytest.LogCaptureFixture, differs: bool

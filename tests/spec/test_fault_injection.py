@@ -54,6 +54,7 @@ def one_wrong(text: str) -> str:
     return text[:-1] + ("x" if text[-1] != "x" else "y")
 
 
+@pytest.mark.shows("FI01", "S08")
 @pytest.mark.parametrize("place", ["exact_name", "token_or_embed.name", "logits.name", "csr_total_seq"])
 @pytest.mark.parametrize("submodel", range(3))
 def test_fi01_one_wrong_character_in_the_manifest(library: Library, tmp_path: Path, submodel: int, place: str) -> None:
@@ -71,6 +72,7 @@ def test_fi01_control_the_right_manifest_is_configured(library: Library) -> None
         assert b.calls().count("configure") == 1
 
 
+@pytest.mark.shows("FI02", "S03")
 def test_fi02_a_csr_that_does_not_exist(library: Library) -> None:
     with executing(library) as b:
         for lane in lanes(b):
@@ -86,6 +88,7 @@ def test_fi02_a_csr_that_does_not_exist(library: Library) -> None:
         assert b.sim.kv(seen[1].a)[0] == -1
 
 
+@pytest.mark.shows("FI03")
 @pytest.mark.parametrize("where", ["generation", "slot", "slice"])
 def test_fi03_a_slice_of_one_byte_too_much(library: Library, where: str) -> None:
     """In a request that is checked, in a job that is prepared, and in the one place that makes the call."""
@@ -116,6 +119,7 @@ def test_fi03_a_slice_of_one_byte_too_much(library: Library, where: str) -> None
                 assert b.calls()[mark:] == []
 
 
+@pytest.mark.shows("FI04", "S01", "PR3.deadline")
 def test_fi04_no_kv_until_the_deadline(library: Library) -> None:
     retry_ms, wait_ms = 100, 1000
     with executing(library, kv_retry_ms=retry_ms) as b:
@@ -134,6 +138,7 @@ def test_fi04_no_kv_until_the_deadline(library: Library) -> None:
         assert b.tokens(1, PROMPT, 2) == b.oracle.tokens(PROMPT, 2)
 
 
+@pytest.mark.shows("FI05", "S04")
 def test_fi05_busy_rolls_back_and_nobody_waits(library: Library) -> None:
     with executing(library) as b:
         mark, before = len(b.calls()), pool_of(b).counts()
@@ -148,6 +153,7 @@ def test_fi05_busy_rolls_back_and_nobody_waits(library: Library) -> None:
         assert b.tokens(1, PROMPT, 2) == b.oracle.tokens(PROMPT, 2)
 
 
+@pytest.mark.shows("FI06", "S04", "§8.HTTP.503")
 def test_fi06_an_unavailable_device_stops_admission(library: Library) -> None:
     with executing(library) as b:
         b.sim.fault("infer", "return", 18, 0)
@@ -167,6 +173,7 @@ def test_fi06_an_unavailable_device_stops_admission(library: Library) -> None:
         assert b.tokens(1, PROMPT, 2) == b.oracle.tokens(PROMPT, 2)
 
 
+@pytest.mark.shows("FI07", "S05")
 def test_fi07_a_timeout_quarantines_buffers_and_kv(library: Library) -> None:
     with executing(library, {"prefill_us": 50_000}) as b:
         b.sim.fault("wait", "timeout")
@@ -188,6 +195,7 @@ def test_fi07_a_timeout_quarantines_buffers_and_kv(library: Library) -> None:
     assert b.sim.violations() == ()
 
 
+@pytest.mark.shows("FI08", "S05")
 def test_fi08_an_exception_is_a_failure_though_wait_succeeds(library: Library) -> None:
     with executing(library) as b:
         b.sim.fault("infer", "ccu_exception")
@@ -204,6 +212,7 @@ def test_fi08_an_exception_is_a_failure_though_wait_succeeds(library: Library) -
     assert b.sim.violations() == ()
 
 
+@pytest.mark.shows("FI09", "I6")
 @pytest.mark.parametrize("size", [0, 2 * PREFILL.vocabulary - 2])
 def test_fi09_a_short_tensor_is_seen_and_nothing_written(library: Library, size: int) -> None:
     with executing(library) as b:
@@ -222,6 +231,7 @@ def test_fi09_a_short_tensor_is_seen_and_nothing_written(library: Library, size:
         assert b.tokens(1, PROMPT, 2) == b.oracle.tokens(PROMPT, 2)
 
 
+@pytest.mark.shows("FI10", "I6", "I8")
 @pytest.mark.parametrize("action", ["nan", "inf"])
 @pytest.mark.parametrize("index", [0, PREFILL.vocabulary - 1])
 def test_fi10_what_is_not_finite_ends_its_generation(library: Library, action: str, index: int) -> None:
@@ -241,6 +251,7 @@ def test_fi10_what_is_not_finite_ends_its_generation(library: Library, action: s
         assert b.tokens(1, PROMPT, 2) == b.oracle.tokens(PROMPT, 2)
 
 
+@pytest.mark.shows("FI11", "PR5.cancel")
 def test_fi11_a_cancel_before_the_submit(library: Library) -> None:
     with executing(library) as b:
         before = pool_of(b).counts()
@@ -259,6 +270,7 @@ def test_fi11_a_cancel_before_the_submit(library: Library) -> None:
         until(lambda: pool_of(b).counts() == before)
 
 
+@pytest.mark.shows("FI12", "I7", "PR5.cancel")
 def test_fi12_a_cancel_after_the_submit(library: Library) -> None:
     with executing(library) as b:
         before = pool_of(b).counts()
@@ -278,6 +290,7 @@ def test_fi12_a_cancel_after_the_submit(library: Library) -> None:
     assert b.sim.truth("buffers_alive") == 0, "after closing"
 
 
+@pytest.mark.shows("FI13", "PR5.shutdown")
 def test_fi13_closing_with_one_queued_and_one_submitted(library: Library) -> None:
     with executing(library, close_ms=20_000) as b:
         closed: list[bool] = []
@@ -301,6 +314,7 @@ def test_fi13_closing_with_one_queued_and_one_submitted(library: Library) -> Non
     assert b.sim.truth("buffers_alive") == 0
 
 
+@pytest.mark.shows("FI14", "I5")
 def test_fi14_a_late_completion_touches_no_newer_generation(library: Library) -> None:
     """No reset stops a job on this device; the second submit fails, and the first job is left behind by the reset."""
     facts = {**ALL_GOOD, "reset_stops_dma": False, "reset_is_honest": False, "reset_clears_kv": False}
@@ -339,6 +353,7 @@ def test_fi14_a_late_completion_touches_no_newer_generation(library: Library) ->
         assert not end(old).status.ok
 
 
+@pytest.mark.shows("FI15", "PR4.quarantine")
 @pytest.mark.parametrize("way", ["forgotten", "refused"])
 def test_fi15_a_slot_that_is_still_sliced(library: Library, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
     with executing(library) as b:

@@ -43,6 +43,7 @@ def not_written(b: Bench) -> str:
 
 
 # -- off, and on -------------------------------------------------------------------------------------------------------
+@pytest.mark.shows("S12")
 def test_it_is_off_by_default(library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A directory alone does not switch it on."""
     monkeypatch.chdir(tmp_path)
@@ -55,6 +56,7 @@ def test_it_is_off_by_default(library: Library, tmp_path: Path, monkeypatch: pyt
         Config(manifest="m", dump=True)
 
 
+@pytest.mark.shows("S12")
 def test_inputs_and_outputs_of_each_job(library: Library, tmp_path: Path) -> None:
     folder = tmp_path / "dumps"
     with executing(library, dump=True, dump_directory=str(folder)) as b:
@@ -112,6 +114,7 @@ def test_what_the_host_does_with_its_arrays_is_not_dumped(
 
 
 # -- bounds ------------------------------------------------------------------------------------------------------------
+@pytest.mark.shows("S12")
 @pytest.mark.parametrize("before", [0, 3000])
 def test_all_files_together_have_a_limit(library: Library, tmp_path: Path, before: int) -> None:
     """What another process, or this one before, has left there counts."""
