@@ -7,6 +7,7 @@ Nothing passes or fails: the numbers are the machine's as much as ours.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -20,18 +21,23 @@ from runtime.bench_boundary import conversions, decodes
 from runtime.bench_calls import NotTheSame
 from runtime.bench_executor import tpot, tpot_ms, ttft, ttft_ms
 from runtime.bench_floor import floor_lines, floor_ms
+from runtime.bench_gap import gap_lines, gap_ms
+from runtime.bench_idle import idle_lines, idle_ms, waiter_lines, waiters_ms
 from runtime.bench_line import Line
+from runtime.bench_plot import draw
 from runtime.bench_profile import Profile
 from runtime.bench_setting import FULL, QUICK, Setting
 from runtime.bench_table import as_json, as_markdown, profile_table, table_of
 from runtime.device_run import FAILURES, failure_of, opened, simulators_of
 from runtime.exits import Exit, Failure
-from runtime.names import listed
+from runtime.names import plain
+from runtime.plots import SUFFIXES, available
 
 __all__ = ["PARTS", "bench"]
 
 MODEL = "qwen3-tile16"  # its decode has a tile of 1, its prefill one of 16
 LATENCY_MS_MAX = 1_000
+STDOUT = "-"
 COLUMNS_MAX = 100  # of what is printed
 
 
@@ -51,6 +57,9 @@ PARTS: Mapping[str, PartOfIt] = {
     "tpot": PartOfIt("a token of one client against the baseline", tpot, tpot_ms),
     "ttft": PartOfIt("the first token, prompts of 16 and 1,024 tokens", ttft, ttft_ms),
     "floor": PartOfIt("what the executor adds at 0 ms, and its profile", floor_lines, floor_ms),
+    "gap": PartOfIt("the device under 64 clients: idle gaps, utilisation, fairness", gap_lines, gap_ms),
+    "waiters": PartOfIt("256 clients that wait for KV: CPU, and who wakes", waiter_lines, waiters_ms),
+    "idle": PartOfIt("an executor with nothing to do: CPU", idle_lines, idle_ms),
 }
 
 
@@ -58,7 +67,7 @@ def chosen(context: click.Context, option: click.Parameter, value: str) -> tuple
     """The parts that are named, in their own order; all where none is."""
     names = {n.strip() for n in value.split(",") if n.strip()} or set(PARTS)
     if unknown := sorted(names - set(PARTS)):
-        raise click.BadParameter(f"{unknown[0]!r} is no part of the benchmark; there are {listed(PARTS)}")
+        raise click.BadParameter(f"{unknown[0]!r} is no part of the benchmark; there are {', '.join(PARTS)}")
     return tuple(name for name in PARTS if name in names)
 
 
@@ -70,11 +79,33 @@ def milliseconds(context: click.Context, option: click.Parameter, value: str) ->
     return tuple(int(text) for text in found)
 
 
+def writable(context: click.Context, option: click.Parameter, value: str | None) -> Path | None:
+    """Asked before half an hour is spent on it: whether there is a place for such a file."""
+    if value is None or value == STDOUT:
+        return Path(value) if value else None
+    if not (path := Path(value)).parent.is_dir() or path.is_dir():
+        raise click.BadParameter(f"{plain(value)!r}; expected a file in a directory that is there")
+    return path
+
+
+def plottable(context: click.Context, option: click.Parameter, value: str | None) -> Path | None:
+    """And whether it can be drawn here."""
+    if (path := writable(context, option, value)) is None:
+        return None
+    if path.suffix not in SUFFIXES:
+        raise click.BadParameter(f"{plain(path.name)!r}; expected a name that ends in {' or '.join(SUFFIXES)}")
+    if not available():
+        raise click.BadParameter("matplotlib is not installed (pip install 'calexec[plots]')")
+    return path
+
+
 def refuse_without_simulator(parts: Iterable[str]) -> None:
     """Raises Failure where a part needs what a vendor's CalRT does not have: latencies to set, a trace, its clock."""
     if needy := [name for name in parts if PARTS[name].simulated]:
-        able = listed(name for name in PARTS if not PARTS[name].simulated)
-        raise Failure(Exit.USAGE, [f"{listed(needy)} need the simulator, and this CalRT is not one; {able} do not"])
+        able = " and ".join(name for name in PARTS if not PARTS[name].simulated)
+        raise Failure(
+            Exit.USAGE, [f"{', '.join(needy)}: the simulator is needed, and this CalRT is not one; without it: {able}"]
+        )
 
 
 def measured(setting: Setting, parts: Iterable[str]) -> Iterator[Line]:
@@ -86,6 +117,8 @@ def measured(setting: Setting, parts: Iterable[str]) -> Iterator[Line]:
         raise Failure(Exit.DIFFERENT, [str(error)]) from error
     except tuple(FAILURES) as error:
         raise failure_of(error) from error
+    finally:
+        gc.unfreeze()  # bench_sides.still
 
 
 def progress_bar() -> Progress:
@@ -136,11 +169,15 @@ Examples:
     "--latencies-ms", "latencies_ms", default="5,20", show_default=True, metavar="MS,...", callback=milliseconds,
     help="What a call takes on the device, for TPOT and TTFT.",
 )  # fmt: skip
-@click.option("--json", "json_to", metavar="FILE|-", help="The results as JSON; - instead of the table.")
-@click.option("--markdown", "markdown_to", metavar="FILE", help="The results as a page.")
+@click.option("--profile", "profiles", is_flag=True, help="Also where a token's time goes at each latency.")
+@click.option(
+    "--json", "json_to", metavar="FILE|-", callback=writable, help="The results as JSON; - instead of the table."
+)
+@click.option("--plot", "plot_to", metavar="FILE.png", callback=plottable, help="The results as a picture.")
+@click.option("--markdown", "markdown_to", metavar="FILE", callback=writable, help="The results as a page.")
 def bench(
     parts: tuple[str, ...], quick: bool, blocks: int | None, tokens: int | None, latencies_ms: tuple[int, ...],
-    json_to: str | None, markdown_to: str | None,
+    profiles: bool, json_to: Path | None, plot_to: Path | None, markdown_to: Path | None,
 ) -> Exit:  # fmt: skip
     """Ours against the baseline and against goals, each with its 95 % interval. Nothing passes or fails.
 
@@ -151,15 +188,17 @@ def bench(
     size = QUICK if quick else FULL
     given = {"blocks": blocks, "short_blocks": blocks, "tokens": tokens}
     size = evolve(size, **{key: value for key, value in given.items() if value is not None})
-    setting = Setting(library, manifest, size, latencies_ms)
-    lines, profiles = run(setting, parts, shown=sys.stderr.isatty())
-    if json_to == "-":
-        click.echo(as_json(lines, profiles))
+    setting = Setting(library, manifest, size, latencies_ms, profiles)
+    found = run(setting, parts, shown=sys.stderr.isatty())
+    if json_to == Path(STDOUT):
+        click.echo(as_json(*found))
     else:
-        tell(lines, profiles)
+        tell(*found)
     for path, text in ((json_to, as_json), (markdown_to, as_markdown)):
-        if path and path != "-":
-            write(path, text(lines, profiles))
+        if path and path != Path(STDOUT):
+            write(path, text(*found))
+    if plot_to:
+        plot(plot_to, found[0])
     return Exit.OK
 
 
@@ -172,10 +211,18 @@ def tell(lines: Iterable[Line], profiles: Iterable[Profile]) -> None:
         console.print(profile_table(profile))
 
 
-def write(path: str, text: str) -> None:
+def plot(path: Path, lines: Iterable[Line]) -> None:
     """Raises Failure."""
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        draw(path, lines)
+    except OSError as error:
+        raise Failure(Exit.NOT_WRITTEN, [f"{path}: {error.strerror}"]) from None
+
+
+def write(path: Path, text: str) -> None:
+    """Raises Failure."""
+    try:
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise Failure(Exit.NOT_WRITTEN, [f"{path}: {error.strerror}"]) from None
 

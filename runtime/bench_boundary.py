@@ -41,7 +41,8 @@ def timed(
     s.step(sum(map(sum, pairs)) * runs / 1_000)
     ours_cpu_us, base_cpu_us = (cpu_us(side, blocks * runs) for side in (ours, base))
     compared = compare(what, *names, (a for a, _ in pairs), (b for _, b in pairs))
-    return of_comparison(group, compared, cpu_ratio=ours_cpu_us / base_cpu_us if base_cpu_us else None)
+    cpu_ratio = ours_cpu_us / base_cpu_us if base_cpu_us else None
+    return of_comparison(group, compared, cpu_ratio=cpu_ratio)
 
 
 def cpu_us(once: Callable[[], None], runs: int) -> float:
@@ -69,7 +70,7 @@ def conversions(s: Setting, vocabulary: int = VOCABULARY) -> Iterator[Line]:
             if targets[0].tobytes() != targets[1].tobytes():
                 raise NotTheSame(f"tile {tile}: ours and {name} give different bits")
             names = ("one pass", "plain loop" if name == "plain_loop" else "legacy")
-            yield timed(LOGITS, f"logits, tile {tile}", names, ours, other, s)
+            yield timed(LOGITS, f"logits, tile {tile} / {names[1]}", names, ours, other, s)
 
 
 def decodes(s: Setting) -> Iterator[Line]:
@@ -92,7 +93,7 @@ def decodes(s: Setting) -> Iterator[Line]:
             if ours.logits.tobytes() != base.logits.tobytes():
                 raise NotTheSame(f"{what}: the logits differ")
             ours_once, base_once = (partial(_do, call, model) for model in models)
-            yield timed(STRAIGHT, what, ("straight", "legacy"), ours_once, base_once, s)
+            yield timed(STRAIGHT, f"straight: {what} / legacy", ("straight", "legacy"), ours_once, base_once, s)
 
 
 def _do(call: Callable[[LanguageModel], object], model: LanguageModel) -> None:

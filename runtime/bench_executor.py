@@ -15,25 +15,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.bench_line import Goal, Line, of_comparison
+from runtime.bench_profile import profiled
 from runtime.bench_setting import HOST_MS, Setting
 from runtime.bench_sides import Side, opened_sides, same_block, set_latency, times_ns
 from runtime.paired import compare
 
-__all__ = ["PROMPT", "TPOT", "TTFT", "decode_block", "paired_blocks", "tpot", "tpot_ms", "ttft", "ttft_ms"]
+__all__ = ["PROMPT", "TPOT", "TTFT", "decode_block", "paired_blocks", "prompted", "tpot", "tpot_ms", "ttft", "ttft_ms"]
 
 PROMPT = tuple(range(16))
 PROMPTS = (16, 1024)  # tokens, of TTFT
 GOALS = {50: Goal(1.03), 99: Goal(1.05)}  # §13.3, by percentile
 TPOT, TTFT = "tpot", "ttft"
 SIDES = ("executor", "legacy")
+PROFILED_MAX = 300  # tokens of a profile
 TILE_MS = 10.0  # what a tile of 16 rows takes on the host; for the progress bar alone
 
 
-def decode_block(side: Side, tokens: int) -> NDArray[np.int64]:
-    """[tokens] ns, after a prompt; what is compared begins with the prompt."""
+def prompted(side: Side) -> None:
+    """A sequence that begins with a prompt; what is compared begins there, too."""
     side.forget()
     side.begin()
     side.prefill(PROMPT)
+
+
+def decode_block(side: Side, tokens: int) -> NDArray[np.int64]:
+    """[tokens] ns, after a prompt."""
+    prompted(side)
     return times_ns(tokens, side.decode)
 
 
@@ -68,8 +75,9 @@ def lines_of(group: str, what: str, pairs: Items[tuple[NDArray[np.int64], ...]],
         ours, base = (
             [float(np.percentile(block, percent)) / 1_000 for block in side] for side in zip(*pairs, strict=True)
         )
-        title = f"{what} P{percent}, {latency_ms} ms"
-        yield of_comparison(group, compare(title, "executor", "legacy", ours, base), goal)
+        title = f"{what} P{percent}, {latency_ms} ms / legacy"
+        compared = compare(title, "executor", "legacy", ours, base)
+        yield of_comparison(group, compared, goal=goal)
 
 
 def tpot(s: Setting) -> Iterator[Line]:
@@ -80,6 +88,8 @@ def tpot(s: Setting) -> Iterator[Line]:
             block = partial(decode_block, tokens=s.size.tokens)
             blocks = paired_blocks(list(sides.values()), s, block, ms + HOST_MS)
             yield from lines_of(TPOT, "TPOT", list(blocks), ms)
+            if s.profiles:
+                s.told(profiled(sides["executor"], min(s.size.tokens, PROFILED_MAX), f"A token at {ms} ms"))
 
 
 def tpot_ms(s: Setting) -> float:

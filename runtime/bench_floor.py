@@ -9,20 +9,23 @@ which pays for CalRT, the simulated device and the logits as the executor does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Sequence as Items
 from functools import partial
 
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from runtime.bench_executor import decode_block, paired_blocks
-from runtime.bench_line import Goal, Line, line
+from runtime.bench_executor import paired_blocks, prompted
+from runtime.bench_line import Goal, Line, line, of_comparison
 from runtime.bench_profile import profiled
 from runtime.bench_setting import HOST_MS, Setting
-from runtime.bench_sides import opened_sides, set_latency, times_ns
+from runtime.bench_sides import Side, opened_sides, set_latency, still, times_ns
 from runtime.calrt import Library
 from runtime.legacy import LegacyLibrary
+from runtime.paired import compare
 
 __all__ = ["FLOOR", "Floor", "floor_lines", "floor_ms", "floor_of"]
 
@@ -64,12 +67,31 @@ def floor_lines(s: Setting) -> Iterator[Line]:
     measure = floor_of(s.library, s.manifest.submodels[0].vocabulary)
     floors: list[Floor] = []
     rounds: list[list[float]] = []
+    cpu_us: dict[str, list[float]] = {name: [] for name in SIDES}
+    block = partial(cpu_block, tokens=s.size.tokens, cpu_us=cpu_us)
     with opened_sides(s.library, s.manifest, SIDES, s.size.tokens + 1) as sides:
         set_latency(sides, 0)
-        for blocks in paired_blocks(list(sides.values()), s, partial(decode_block, tokens=s.size.tokens), HOST_MS):
+        for blocks in paired_blocks(list(sides.values()), s, block, HOST_MS):
             floors.append(measure())
             rounds.append([_us(times) for times in blocks])
         s.told(profiled(sides["executor"], s.size.tokens, "A token at 0 ms"))
+    yield from lines_of(floors, rounds, cpu_us)
+
+
+def cpu_block(side: Side, tokens: int, cpu_us: Mapping[str, list[float]]) -> NDArray[np.int64]:
+    """As `decode_block`; what the whole process computed for a token is added to the side's cpu_us."""
+    prompted(side)
+    side.settle()
+    with still():  # what the collector takes now is nobody's
+        begin_ns = time.process_time_ns()
+        times = times_ns(tokens, side.decode)
+        side.settle()
+        cpu_us[side.name].append((time.process_time_ns() - begin_ns) / 1_000 / tokens)
+    return times
+
+
+def lines_of(floors: Items[Floor], rounds: Items[Items[float]], cpu_us: Mapping[str, Items[float]]) -> Iterator[Line]:
+    """rounds: of each block the medians of the sides (us)."""
     executor, straight, legacy = (np.array(side) for side in zip(*rounds, strict=True))
     floor = np.array([f.us for f in floors])
     yield line(FLOOR, "C hand-off", [f.handoff_us for f in floors], value_unit="us")
@@ -78,8 +100,11 @@ def floor_lines(s: Setting) -> Iterator[Line]:
     for name, other in (("straight", straight), ("legacy", legacy)):
         yield line(
             FLOOR, f"added over {name} / floor", (executor - other) / floor, goal=GOAL, names=("executor", name),
-            ours=float(np.median(executor)), base=float(np.median(other)), unit="us",
+            ours=float(np.median(executor)), base=float(np.median(other)),
         )  # fmt: skip
+    for name in SIDES[1:]:
+        compared = compare(f"CPU of a token / {name}", "executor", name, cpu_us["executor"], cpu_us[name])
+        yield of_comparison(FLOOR, compared)
 
 
 def floor_ms(s: Setting) -> float:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from attrs import fields_dict, frozen
 
-from runtime.bench_sides import Client, Side, Token, times_ns
+from runtime.bench_sides import Client, Side, Token, still, times_ns
 from runtime.status import MILESTONES, JobTimings
 
 __all__ = ["Part", "Profile", "legs", "profiled", "threads_now"]
@@ -65,11 +65,12 @@ def profiled(side: Side, tokens: int, title: str) -> Profile:
     side.prefill(PROMPT)
     client.tokens = []
     side.begin()
-    journal, before = client.executor.journal, threads_now()
-    steps = journal.total
-    times = times_ns(tokens, side.decode)
-    side.settle()
-    steps, after = journal.total - steps, threads_now()
+    journal = client.executor.journal
+    with still():  # what the collector takes now is nobody's
+        steps, before = journal.total, threads_now()
+        times = times_ns(tokens, side.decode)
+        side.settle()
+        steps, after = journal.total - steps, threads_now()
     kept, client.tokens = client.tokens, None
     return Profile(
         title, float(np.median(times)) / 1_000, tuple(legs(kept)), tuple(_measured(kept)),
@@ -160,15 +161,15 @@ def _calls(side: Side, tokens: int) -> Iterator[Part]:
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for call in side.calls():
         sums[call.call][0] += 1
-        sums[call.call][1] += call.end_us - call.begin_us
-    for name, (count, us) in sums.items():
-        yield Part(name, count / tokens, us / tokens)
+        sums[call.call][1] += call.end_ns - call.begin_ns
+    for name, (count, ns) in sums.items():
+        yield Part(name, count / tokens, ns / 1_000 / tokens)
 
 
 def _engine(side: Side, client: Client, tokens: int, steps: int) -> Iterator[Part]:
     yield Part("steps", steps / tokens, None)
     spent: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    with timed(client.executor.engine, ("fire", "take"), spent):
+    with timed(type(client.executor.engine), ("fire", "take"), spent):
         times_ns(tokens, side.decode)
         side.settle()
     for name, (count, cpu_ns) in spent.items():
@@ -176,8 +177,8 @@ def _engine(side: Side, client: Client, tokens: int, steps: int) -> Iterator[Par
 
 
 @contextmanager
-def timed(of: Any, names: tuple[str, ...], spent: dict[str, list[int]]) -> Iterator[None]:
-    """Counts the calls of these methods of one object, with the CPU time of their threads: [calls, ns] each."""
+def timed(of: type, names: tuple[str, ...], spent: dict[str, list[int]]) -> Iterator[None]:
+    """Counts the calls of these methods of a class, with the CPU time of their threads: [calls, ns] each."""
     mutex = threading.Lock()
 
     def wrapped(name: str, honest: Callable[..., Any]) -> Callable[..., Any]:
@@ -193,10 +194,11 @@ def timed(of: Any, names: tuple[str, ...], spent: dict[str, list[int]]) -> Itera
 
         return method
 
-    for name in names:
-        setattr(of, name, wrapped(name, getattr(of, name)))
+    honest = {name: getattr(of, name) for name in names}
+    for name, method in honest.items():
+        setattr(of, name, wrapped(name, method))
     try:
         yield
     finally:
-        for name in names:
-            delattr(of, name)
+        for name, method in honest.items():
+            setattr(of, name, method)

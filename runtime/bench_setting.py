@@ -38,18 +38,19 @@ class Size:
     idle_s: float
 
 
-FULL = Size(20, 1000, 100, 61, 20, jobs=256, clients=64, waiters=256, freed=40, idle_s=1.0)
-QUICK = Size(2, 10, 2, 2, 1, jobs=16, clients=8, waiters=16, freed=4, idle_s=0.05)
+FULL = Size(20, 1000, 100, 61, 20, jobs=512, clients=64, waiters=256, freed=40, idle_s=1.0)
+QUICK = Size(2, 4, 1, 2, 1, jobs=8, clients=4, waiters=8, freed=2, idle_s=0.02)
 
 
 @frozen
 class Setting:
-    """latencies_ms: of the device, for TPOT and TTFT. step: told how much of the expected time has passed (ms).
-    told: given each profile."""
+    """latencies_ms: of the device, for TPOT and TTFT. profiles: also of a token at each of them. step: told how much of
+    the expected time has passed (ms). told: given each profile."""
 
     library: Library
     manifest: Manifest
     size: Size
     latencies_ms: tuple[int, ...]
+    profiles: bool = False
     step: Callable[[float], None] = lambda ms: None
     told: Callable[[Profile], None] = lambda profile: None

@@ -24,21 +24,34 @@ COLOURS = {REACHED: "green", "faster": "green", MISSED: "red", "slower": "red", 
 
 def cells(line: Line) -> tuple[str, ...]:
     """One row, as text."""
-    what = f"{line.what}: {line.names[0]} / {line.names[1]}" if all(line.names) else line.what
-    unit = f" {line.value_unit}" if line.value_unit else ""
-    return (
-        what, _side(line.ours), _side(line.base), f"{_number(line.value)}{unit}",
-        f"{_number(line.low)} - {_number(line.high)}", str(line.goal or ""), line.verdict,
-    )  # fmt: skip
+    sides = _side(line.ours), _side(line.base)
+    return line.what, *sides, value_text(line), interval_text(line), goal_text(line), line.verdict
+
+
+def value_text(line: Line) -> str:
+    return f"{_number(line.value)} {line.value_unit}".rstrip()
+
+
+def interval_text(line: Line) -> str:
+    return f"{_number(line.low)} - {_number(line.high)}"
+
+
+def goal_text(line: Line) -> str:
+    return str(line.goal or "")
 
 
 def _side(value: float | None) -> str:
-    return "" if value is None else f"{value:,.0f}"
+    return "" if value is None else _short(value)
 
 
 def _number(value: float) -> str:
     """Three digits or more."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+    return _short(value) if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def _short(value: float) -> str:
+    """At most six places."""
+    return f"{value:,.0f}" if abs(value) < 99_999.5 else f"{value / 1_000:,.0f}k"
 
 
 def table_of(lines: Iterable[Line]) -> Table:

@@ -15,11 +15,22 @@ from attrs import frozen
 
 from runtime.calrt import Library
 from runtime.calrt_c import c_integer, c_text
+from runtime.simulator_c import (
+    ARGUMENTS,
+    ActionInfo,
+    CallRecord,
+    JobRecord,
+    KeyInfo,
+    ViolationRecord,
+    i32,
+    i64,
+    u32,
+    u64,
+)
 
-__all__ = ["Action", "Call", "Key", "NotSimulated", "Simulator", "SimulatorError", "Violation"]
+__all__ = ["Action", "Call", "Ended", "Key", "NotSimulated", "Simulator", "SimulatorError", "Violation"]
 
 CALRT_NAME = "libcalrt.so"
-_i64, _u64, _u32, _i32, _str = ctypes.c_int64, ctypes.c_uint64, ctypes.c_uint32, ctypes.c_int32, ctypes.c_char_p
 
 
 class NotSimulated(RuntimeError):
@@ -28,52 +39,6 @@ class NotSimulated(RuntimeError):
 
 class SimulatorError(ValueError):
     """Refused: an unknown key, a value out of range, a power cycle of an open device, what C would cut short."""
-
-
-class _KeyInfo(ctypes.Structure):
-    _fields_ = (
-        ("name", ctypes.c_char * 48), ("about", ctypes.c_char * 160),
-        ("default_value", _i64), ("minimum", _i64), ("maximum", _i64),
-    )  # fmt: skip
-
-
-class _ActionInfo(ctypes.Structure):
-    _fields_ = (("name", ctypes.c_char * 32), ("calls", ctypes.c_char * 96), ("about", ctypes.c_char * 160))
-
-
-class _Call(ctypes.Structure):
-    _fields_ = (
-        ("number", _i64), ("thread", _i64), ("begin_us", _i64), ("end_us", _i64), ("handle", _u64), ("other", _u64),
-        ("a", _i64), ("b", _i64), ("result", _i64), ("call", ctypes.c_char * 24), ("text", ctypes.c_char * 64),
-        ("begin_ns", _i64), ("end_ns", _i64),
-    )  # fmt: skip
-
-
-class _Violation(ctypes.Structure):
-    _fields_ = (
-        ("number", _i64), ("at_us", _i64), ("job", _u64), ("kind", ctypes.c_char * 32), ("text", ctypes.c_char * 192),
-    )  # fmt: skip
-
-
-_P = ctypes.POINTER
-_ARGUMENTS: dict[str, tuple[Any, ...]] = {
-    "power_cycle": (_u32,),
-    "key": (_u32, _P(_KeyInfo)),
-    "set": (_u32, _str, _i64),
-    "get": (_u32, _str, _P(_i64)),
-    "truth": (_u32, _str, _P(_i64)),
-    "kv": (_u32, _i32, _P(_i64), _P(_u64)),
-    "step": (_u32, _P(ctypes.c_int)),
-    "advance": (_u32, _i64),
-    "action": (_u32, _P(_ActionInfo)),
-    "fault": (_u32, _str, _i64, _str, _i64, _i64),
-    "fault_seed": (_u32, _u64, _i64),
-    "faults_clear": (_u32,),
-    "faults_fired": (_u32, _P(_i64)),
-    "trace": (_u32, _i64, _u32, _P(_Call), _P(_u32), _P(_i64)),
-    "violation_kind": (_u32, ctypes.c_char_p, ctypes.c_size_t),
-    "violations": (_u32, _i64, _u32, _P(_Violation), _P(_u32), _P(_i64)),
-}
 
 
 @frozen
@@ -117,6 +82,17 @@ class Call:
 
 
 @frozen
+class Ended:
+    """A job that ended by itself, by the device's clock: begun, to end as planned, and when Wait() could know."""
+
+    number: int
+    job: int
+    begin_us: int
+    end_us: int
+    told_us: int
+
+
+@frozen
 class Violation:
     """What the host did to live memory, or against the order of calls."""
 
@@ -153,14 +129,14 @@ class Simulator:
     def __init__(self, library: Path, index: int = 0) -> None:
         try:
             self._library = ctypes.CDLL(str(library))
-            self._functions = {name: getattr(self._library, f"calrtsim_{name}") for name in _ARGUMENTS}
+            self._functions = {name: getattr(self._library, f"calrtsim_{name}") for name in ARGUMENTS}
             self._last_error = self._library.calrtsim_last_error
         except (OSError, AttributeError) as error:
             raise NotSimulated(f"{library.name} is not the simulator: {error}") from None
         for name, function in self._functions.items():
-            function.argtypes, function.restype = _ARGUMENTS[name], ctypes.c_int
+            function.argtypes, function.restype = ARGUMENTS[name], ctypes.c_int
         self._last_error.argtypes, self._last_error.restype = (), ctypes.c_char_p
-        self.index = _number(_u32, "the device's index", index)
+        self.index = _number(u32, "the device's index", index)
 
     @staticmethod
     def beside(library: Library, index: int = 0) -> Simulator:
@@ -172,7 +148,7 @@ class Simulator:
             raise SimulatorError((self._last_error() or b"").decode())
 
     def _ask(self, name: str, *arguments: Any) -> int:
-        value = _i64()
+        value = i64()
         self._do(name, *arguments, ctypes.byref(value))
         return value.value
 
@@ -186,13 +162,13 @@ class Simulator:
     def settings(self) -> tuple[Key, ...]:
         return tuple(
             Key(k.name.decode(), k.about.decode(), k.default_value, k.minimum, k.maximum)
-            for k in self._listed("key", _KeyInfo)
+            for k in self._listed("key", KeyInfo)
         )
 
     def actions(self) -> tuple[Action, ...]:
         return tuple(
             Action(a.name.decode(), tuple(a.calls.decode().split()), a.about.decode())
-            for a in self._listed("action", _ActionInfo)
+            for a in self._listed("action", ActionInfo)
         )
 
     def violation_kinds(self) -> tuple[str, ...]:
@@ -205,7 +181,7 @@ class Simulator:
     def set(self, **settings: int) -> None:
         """Set keys, such as `set(clock=1, decode_us=5000)`."""
         for key, value in settings.items():
-            self._do("set", _text("the key", key), _number(_i64, f"the value of {key}", value))
+            self._do("set", _text("the key", key), _number(i64, f"the value of {key}", value))
 
     def get(self, key: str) -> int:
         return self._ask("get", _text("the key", key))
@@ -216,8 +192,8 @@ class Simulator:
 
     def kv(self, sequence: int) -> tuple[int, int]:
         """(length in tokens, digest of the entries) that the device holds; length -1: nothing."""
-        length, digest = _i64(), _u64()
-        self._do("kv", _number(_i32, "the sequence", sequence), ctypes.byref(length), ctypes.byref(digest))
+        length, digest = i64(), u64()
+        self._do("kv", _number(i32, "the sequence", sequence), ctypes.byref(length), ctypes.byref(digest))
         return length.value, digest.value
 
     def power_cycle(self) -> None:
@@ -232,18 +208,17 @@ class Simulator:
         return bool(moved.value)
 
     def advance(self, us: int) -> None:
-        self._do("advance", _number(_i64, "the span in us", us))
+        self._do("advance", _number(i64, "the span in us", us))
 
     # -- faults -------------------------------------------------------------------------------------------------------
     def fault(self, call: str, action: str, a: int = 0, b: int = 0, nth: int = 1) -> None:
         """At the nth coming call of `call`, `action` happens (see `actions()` for what a and b mean)."""
-        a_type = ctypes.c_int if action == "return" else _i64  # a code of CalRT's, which is an int
-        numbers = (_number(a_type, "a", a), _number(_i64, "b", b))
-        names = (_text("the call", call), _number(_i64, "nth", nth), _text("the action", action))
-        self._do("fault", *names, *numbers)
+        a_type = ctypes.c_int if action == "return" else i64  # a code of CalRT's, which is an int
+        names = (_text("the call", call), _number(i64, "nth", nth), _text("the action", action))
+        self._do("fault", *names, _number(a_type, "a", a), _number(i64, "b", b))
 
     def fault_seed(self, seed: int, per_million: int) -> None:
-        self._do("fault_seed", _number(_u64, "the seed", seed), _number(_i64, "per_million", per_million))
+        self._do("fault_seed", _number(u64, "the seed", seed), _number(i64, "per_million", per_million))
 
     def faults_clear(self) -> None:
         self._do("faults_clear")
@@ -259,25 +234,31 @@ class Simulator:
                 r.number, r.thread, r.begin_us, r.end_us, r.handle, r.other, r.a, r.b, r.result, r.call.decode(),
                 r.text.decode(errors="replace"), r.begin_ns, r.end_ns,
             )
-            for r in self._records("trace", _Call, start, most)
+            for r in self._records("trace", CallRecord, start, most)
         )  # fmt: skip
+
+    def jobs(self, start: int = 0) -> tuple[Ended, ...]:
+        """The ended jobs that are kept, oldest first, from number `start` on."""
+        return tuple(
+            Ended(*(getattr(r, f) for f, _ in JobRecord._fields_)) for r in self._records("jobs", JobRecord, start)
+        )
 
     def calls_total(self) -> int:
         """How many calls there were so far: the number that the next one will have in the trace."""
-        read, total = _u32(), _i64()
+        read, total = u32(), i64()
         self._do("trace", 0, 0, None, ctypes.byref(read), ctypes.byref(total))
         return total.value
 
     def violations(self) -> tuple[Violation, ...]:
         return tuple(
             Violation(r.number, r.at_us, r.job, r.kind.decode(), r.text.decode(errors="replace"))
-            for r in self._records("violations", _Violation)
+            for r in self._records("violations", ViolationRecord)
         )
 
     def _records(self, name: str, kind: type[Any], start: int = 0, most: int | None = None) -> list[Any]:
         capacity, found = 256 if most is None else most, []
         while True:
-            page, read, total = (kind * capacity)(), _u32(), _i64()
+            page, read, total = (kind * capacity)(), u32(), i64()
             self._do(name, start, capacity, page, ctypes.byref(read), ctypes.byref(total))
             found += page[: read.value]
             if read.value < capacity or most is not None:

@@ -22,7 +22,7 @@ MAY_IMPORT = {
 ROOMS = set(MAY_IMPORT)
 
 # The only files of runtime that may speak to C; everything else goes through their classes.
-BINDINGS = {"calrt.py", "calrt_c.py", "simulator.py", "legacy.py"}
+BINDINGS = {"calrt.py", "calrt_c.py", "simulator.py", "simulator_c.py", "legacy.py"}
 
 
 def imports(source: str) -> Iterator[tuple[int, str]]:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import gc
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from attrs import evolve
 
-from runtime import bench_boundary
+from runtime import bench, bench_boundary, bench_executor, bench_sides
 from runtime.bench_boundary import conversions, decodes
-from runtime.bench_calls import NotTheSame, same_calls
+from runtime.bench_calls import NotTheSame, same_calls, same_jobs
+from runtime.bench_executor import paired_blocks, tpot
 from runtime.bench_setting import QUICK, Setting
+from runtime.bench_sides import Client
 from runtime.calbin import sample
 from runtime.calrt import Library
 from runtime.cli import run
-from runtime.exits import Exit
-from runtime.legacy import LegacyLibrary
+from runtime.exits import Exit, Failure
+from runtime.kv import KvCoordinator
+from runtime.legacy import LegacyFailed, LegacyLibrary
 from runtime.manifest import load_manifest
 from runtime.simulator import Call, Simulator
 
@@ -31,6 +36,7 @@ def _sims(library: Library) -> Iterator[None]:
     for s in sims:
         s.power_cycle()
     yield
+    gc.unfreeze()
     assert [v for s in sims for v in s.violations()] == []
 
 
@@ -102,32 +108,140 @@ def test_different_bits_are_not_compared(setting: Setting, monkeypatch: pytest.M
         list(conversions(setting))
 
 
+# -- the executor ------------------------------------------------------------------------------------------------------
+
+
+def test_every_block_of_the_executor_is_compared(setting: Setting) -> None:
+    """All calls of all its tokens; here that they are there, and that both sides go first in turns."""
+    compared: list[int] = []
+
+    def spy(ours: Iterable[Call], base: Iterable[Call], **commits: bool) -> None:
+        compared.append(sum(c.call == "infer" for c in ours))
+        same_jobs(ours, base, **commits)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench_sides, "same_jobs", spy)
+        list(tpot(setting))
+    assert compared == [1 + setting.size.tokens] * setting.size.blocks  # with the prompt
+
+
+def test_who_begins_alternates(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_executor, "same_block", lambda ours, base: None)
+    order: list[str] = []
+
+    def block(side: Any) -> Any:
+        order.append(side)
+        return np.array([{"a": 1, "b": 2, "c": 3}[side]])
+
+    size = evolve(setting.size, blocks=3)
+    sides: Any = ["a", "b", "c"]
+    found = list(paired_blocks(sides, evolve(setting, size=size), block, 1.0))
+    assert "".join(order) == "abccbaabc"
+    assert [[int(times[0]) for times in blocks] for blocks in found] == [[1, 2, 3]] * 3
+
+
+def test_a_call_too_many_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Negative control: an executor that applies each length twice. No ratio is printed."""
+    honest = KvCoordinator.commit
+
+    def twice(self: KvCoordinator, sequence: int, target: int) -> Any:
+        return honest(self, sequence, target) or honest(self, sequence, target)
+
+    monkeypatch.setattr(KvCoordinator, "commit", twice)
+    assert run(["bench", "--quick", "--lines", "tpot", "--latencies-ms", "0"]) is Exit.DIFFERENT
+    said = capsys.readouterr()
+    assert "different CalRT calls in job" in said.err
+    assert said.out == ""
+
+
+def test_another_input_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Negative control: the same calls with another token, which only the logits can tell."""
+    honest = Client.decode
+    monkeypatch.setattr(Client, "decode", lambda self, sequence, token: honest(self, sequence, token + 1))
+    assert run(["bench", "--quick", "--lines", "floor"]) is Exit.DIFFERENT
+    assert "executor and straight gave different logits" in capsys.readouterr().err
+
+
+def test_hand_offs_between_threads(library: Library) -> None:
+    legacy = LegacyLibrary(library)
+    for count in (1, 2, 301):
+        each = legacy.handoffs_ns(count)
+        assert len(each) == count
+        assert np.all(each > 0)
+    with pytest.raises(LegacyFailed):
+        legacy.handoffs_ns(0)
+
+
 # -- the command -------------------------------------------------------------------------------------------------------
+
+EXPECTED = {
+    "logits": ["logits, tile 1 / plain loop", "logits, tile 1 / legacy", "logits, tile 16 / plain loop",
+               "logits, tile 16 / legacy"],
+    "straight": ["straight: decode, tile 1 / legacy", "straight: prefill 1, tile 16 / legacy"],
+    "tpot": ["TPOT P50, 0 ms / legacy", "TPOT P99, 0 ms / legacy"],
+    "ttft": ["TTFT 16 P50, 0 ms / legacy", "TTFT 16 P99, 0 ms / legacy", "TTFT 1,024 P50, 0 ms / legacy",
+             "TTFT 1,024 P99, 0 ms / legacy"],
+    "floor": ["C hand-off", "logits pass", "3 hand-offs + logits pass", "added over straight / floor",
+              "added over legacy / floor", "CPU of a token / straight", "CPU of a token / legacy"],
+    "gap": ["idle gap P50 / 3 hand-offs", "idle gap P50 / 3 cold hand-offs", "idle gap P99 / 3 hand-offs",
+            "idle gap P99 / 3 cold hand-offs", "utilisation, 4 clients", "a job's period / the device's 5 ms",
+            "wait max / median, 4 clients", "total max / median, 4 clients", "tokens min / max, 4 clients"],
+    "waiters": ["8 waiters: CPU", "8 waiters: woken by a freed unit", "8 waiters: wake-ups of actors for it"],
+    "idle": ["idle executor: CPU"],
+}  # fmt: skip
 
 
 @pytest.mark.shows("PR6.performance", "§13.3-2")
-def test_it_runs(tmp_path: Path) -> None:
-    file = tmp_path / "bench.json"
-    assert run(["bench", "--quick", "--lines", "logits,straight,tpot,floor", "--json", str(file)]) is Exit.OK
-    found: dict[str, Any] = json.loads(file.read_text())
-    assert [(r["group"], r["what"], *r["names"]) for r in found["lines"]] == [
-        ("logits", "logits, tile 1", "one pass", "plain loop"),
-        ("logits", "logits, tile 1", "one pass", "legacy"),
-        ("logits", "logits, tile 16", "one pass", "plain loop"),
-        ("logits", "logits, tile 16", "one pass", "legacy"),
-        ("straight", "decode, tile 1", "straight", "legacy"),
-        ("straight", "prefill 1, tile 16", "straight", "legacy"),
-        ("tpot", "TPOT P50, 5 ms", "executor", "legacy"),
-        ("tpot", "TPOT P99, 5 ms", "executor", "legacy"),
-        ("tpot", "TPOT P50, 20 ms", "executor", "legacy"),
-        ("tpot", "TPOT P99, 20 ms", "executor", "legacy"),
-        ("floor", "C hand-off", "", ""),
-        ("floor", "logits pass", "", ""),
-        ("floor", "3 hand-offs + logits pass", "", ""),
-        ("floor", "added over straight / floor", "executor", "straight"),
-        ("floor", "added over legacy / floor", "executor", "legacy"),
-    ]
+def test_it_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    to_json, page = tmp_path / "bench.json", tmp_path / "bench.md"
+    files = ["--json", str(to_json), "--markdown", str(page)]
+    assert run(["bench", "--quick", "--latencies-ms", "0", *files]) is Exit.OK
+    found: dict[str, Any] = json.loads(to_json.read_text())
+    lines: dict[str, list[str]] = {}
     for r in found["lines"]:
+        lines.setdefault(r["group"], []).append(r["what"])
         assert r["low"] <= r["value"] <= r["high"]
         assert r["blocks"] == 2
-    assert [p["title"] for p in found["profiles"]] == ["A token at 0 ms"]
+    assert lines == EXPECTED
+    woken = next(r for r in found["lines"] if r["what"] == "8 waiters: woken by a freed unit")
+    assert (woken["low"], woken["high"]) == (1, 1)  # a count, and no time
+    out = capsys.readouterr().out
+    for what in (what for names in EXPECTED.values() for what in names):
+        assert what in out
+        assert f"| {what} |" in page.read_text()
+    (profile,) = found["profiles"]
+    assert profile["title"] == "A token at 0 ms"
+    assert {"infer", "wait"} <= {part["what"] for part in profile["calls"]}
+    assert {part["what"] for part in profile["engine"]} == {"steps", "engine.fire", "engine.take"}
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--lines", "tpot,speed"], "'speed' is no part of the benchmark; there are logits, straight, tpot"),
+        (["--latencies-ms", "5,x"], "'5,x'; expected whole milliseconds, 0 to 1000"),
+        (["--latencies-ms", "1001"], "'1001'; expected whole milliseconds"),
+        (["--plot", "x.txt"], "'x.txt'; expected a name that ends in .png or .svg or .pdf"),
+        (["--json", "no/such/place.json"], "expected a file in a directory that is there"),
+        (["--blocks", "1"], "1 is not in the range x>=2"),
+    ],
+)
+def test_what_is_wrong_with_an_option(options: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "--quick", *options]) is Exit.USAGE
+    said = capsys.readouterr().err
+    assert text in " ".join(said.split())
+    assert "Traceback" not in said
+
+
+def test_the_help_names_every_part(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "--help"]) is Exit.OK
+    out = capsys.readouterr().out
+    for name in EXPECTED:
+        assert f"\n    {name} " in out
+    assert "calexec bench --quick" in out
+
+
+def test_only_what_needs_no_panel_runs_on_a_vendors_device() -> None:
+    with pytest.raises(Failure, match=r"tpot, gap: the simulator is needed.*without it: logits and straight"):
+        bench.refuse_without_simulator(("logits", "tpot", "gap"))
+    bench.refuse_without_simulator(("logits", "straight"))

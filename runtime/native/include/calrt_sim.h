@@ -84,6 +84,17 @@ CALRTSIM_API int calrtsim_violation_kind(uint32_t i, char *name, size_t bytes);
 CALRTSIM_API int calrtsim_violations(uint32_t device, int64_t from, uint32_t capacity, calrtsim_violation *out,
                                      uint32_t *read, int64_t *total);
 
+/* Jobs that have ended by themselves, in that order (those that a reset killed are not here). begin_us: when it went
+ * onto its engine; end_us: when it had planned to end; told_us: when Wait() could know, which is later by what the
+ * simulator itself is late (with the real clock). Bounded by "trace_limit", too; *total counts all. */
+typedef struct {
+    int64_t number;
+    uint64_t job;
+    int64_t begin_us, end_us, told_us;
+} calrtsim_job;
+CALRTSIM_API int calrtsim_jobs(uint32_t device, int64_t from, uint32_t capacity, calrtsim_job *out, uint32_t *read,
+                               int64_t *total);
+
 CALRTSIM_API const char *calrtsim_last_error(void); /* of this thread; never NULL */
 
 #ifdef __cplusplus

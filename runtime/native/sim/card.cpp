@@ -157,6 +157,7 @@ bool Card::power_cycle(Lock& lock) {
     faults = Faults();
     trace = {};
     violations = {};
+    ended = {};
     counters = {};
     calbin = nullptr;
     parallel = broken = lied = false;

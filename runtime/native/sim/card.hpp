@@ -109,6 +109,7 @@ struct Job {
     Phase phase = Phase::Queued;
     std::uint32_t piece = 0, pieces = 1;
     std::int64_t start_us = 0, length_us = 0, next_us = never_us;  // of the phase; its next event
+    std::int64_t begun_us = 0, told_us = 0;  // for calrtsim_jobs
     std::int64_t arrived_us = 0, h2d_us = 0, compute_us = 0, d2h_us = 0;
     Ghost ghost;
 };
@@ -136,6 +137,7 @@ struct Card {
     Faults faults;
     BoundedLog<calrtsim_call> trace;
     BoundedLog<calrtsim_violation> violations;
+    BoundedLog<calrtsim_job> ended;
     Counters counters;
 
     // host side

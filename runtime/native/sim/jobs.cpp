@@ -81,6 +81,7 @@ void report(Card& card, Job& job, const Findings& found) {
 bool inspects(const Card& card) { return !card.settings.on(Key::mutant_no_checksum); }
 
 void signal(Card& card, Job& job, BufStatus status, std::uint64_t written) {
+    job.told_us = card.now_us();
     ++card.counters.jobs_completed;
     card.changed.notify_all();
     if (job.unseen || job.output->job != job.id) return;
@@ -137,6 +138,7 @@ void start_queued(Card& card, std::int64_t at_us) {
         if (job->engine < 0) continue;
         if (!card.settings.on(Key::engines_overlap) && others_run(card, *job)) continue;
         card.account(at_us);
+        job->begun_us = at_us;
         enter(*job, Phase::H2D, at_us, job->h2d_us);
     }
 }
@@ -146,6 +148,7 @@ void end(Card& card, Job& job, std::int64_t at_us) {
     card.account(at_us);
     if (card.computing == job.id) card.computing = 0;
     stop_ghost(&job.ghost);
+    card.ended.add({0, job.id, job.begun_us, at_us, job.told_us}, card.settings[Key::trace_limit]);
     if (card.spare_tiles.size() < spare_tiles_max) card.spare_tiles.push_back(std::move(job.tile));
     card.jobs.erase(job.id);
     serve_compute(card, at_us);

@@ -104,6 +104,7 @@ int calrtsim_set(std::uint32_t device, const char* key, std::int64_t value) {
         if (std::string(key) == "clock") card.restart_clock();
         if (card.kv.sequences.empty()) card.fit_kv();
         card.trace.keep(card.settings[Key::trace_limit]);
+        card.ended.keep(card.settings[Key::trace_limit]);
         card.violations.keep(card.settings[Key::violation_limit]);
         card.changed.notify_all();
         card.engine_wakes.notify_one();
@@ -233,6 +234,16 @@ int calrtsim_violations(std::uint32_t device, std::int64_t from, std::uint32_t c
     return with_card(device, [&](Card& card, Lock&) {
         *read = card.violations.read(from, capacity, out);
         *total = card.violations.total();
+        return 0;
+    });
+}
+
+int calrtsim_jobs(std::uint32_t device, std::int64_t from, std::uint32_t capacity, calrtsim_job* out,
+                  std::uint32_t* read, std::int64_t* total) {
+    if (!read || !total || (!out && capacity)) return refuse("the place for records, read or total is null");
+    return with_card(device, [&](Card& card, Lock&) {
+        *read = card.ended.read(from, capacity, out);
+        *total = card.ended.total();
         return 0;
     });
 }

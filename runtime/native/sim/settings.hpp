@@ -29,7 +29,7 @@
     X(parallel_inflight, 2, 1, 2, "jobs in flight in parallel mode")                                                   \
     X(engines_overlap, 1, 0, 1, "0: in parallel mode a job begins only when the one before has ended")                 \
     X(exception_keeps_kv, 1, 0, 1, "0: a job that ends in a CCU exception has written half of its KV entries")         \
-    X(trace_limit, 65536, 0, 16777216, "records kept of the ABI trace; the oldest go first")                           \
+    X(trace_limit, 65536, 0, 16777216, "records kept of the ABI trace, and of ended jobs; the oldest go first")        \
     X(violation_limit, 1024, 0, 1048576, "violations kept; the oldest go first")                                       \
     X(mutant_any_past_len, 0, 0, 1, "mutant: any past length is taken for the device's")                               \
     X(mutant_no_checksum, 0, 0, 1, "mutant: host memory is not compared")                                              \

@@ -122,9 +122,38 @@ void panel() {
     CHECK_EQUAL(VirtualDevice::Open(64, &none), OutOfRange);
 }
 
+// By the stepped clock: from the call of infer() on, through all three phases, and no moment longer.
+void ended_jobs() {
+    rig::Card card(0, {{"clock", 1}, {"h2d_us", 100}, {"decode_us", 500}, {"d2h_us", 40}, {"wait_blocks", 0}});
+    const auto slot = card.slot(rig::decode);
+    card.advance(7);
+    for (int i = 0; i < 3; ++i) {
+        card.prepare(*slot, {5}, static_cast<std::uint32_t>(i));
+        CHECK_EQUAL(card.infer(*slot), CalrtSuccess);
+        card.advance(1000);
+        card.finish(*slot);
+    }
+    std::vector<calrtsim_job> jobs(10);
+    std::uint32_t read = 0;
+    std::int64_t total = 0;
+    CHECK_EQUAL(calrtsim_jobs(0, 0, 10, jobs.data(), &read, &total), 0);
+    CHECK(read == 3 && total == 3);
+    for (std::uint32_t i = 0; i < read; ++i) {
+        CHECK(jobs[i].number == i && jobs[i].job == i + 1);
+        CHECK_EQUAL(jobs[i].begin_us, 7 + 1000 * i);
+        CHECK_EQUAL(jobs[i].end_us, 7 + 1000 * i + 640);
+        CHECK_EQUAL(jobs[i].told_us, jobs[i].end_us);
+    }
+    card.set("trace_limit", 2);
+    CHECK_EQUAL(calrtsim_jobs(0, 0, 10, jobs.data(), &read, &total), 0);
+    CHECK(read == 2 && total == 3 && jobs[0].job == 2);
+    CHECK_EQUAL(calrtsim_jobs(0, 0, 10, nullptr, &read, &total), -1);
+}
+
 }  // namespace
 
 int main() {
+    ended_jobs();
     one_job();
     bounded();
     smaller_limits();

@@ -1,0 +1,108 @@
+"""Idle gaps, use and fairness from jobs whose times are known; and a profile of tokens whose milestones are known."""
+
+from __future__ import annotations
+
+import pytest
+from attrs import evolve
+
+from runtime.bench_calls import NotTheSame
+from runtime.bench_gap import Job, blocks_of, lines_of, matched
+from runtime.bench_profile import legs, timed
+from runtime.bench_sides import Token
+from runtime.simulator import Ended
+from runtime.status import JobTimings
+
+
+def job(
+    client: int, begin_us: int, told_us: int, asked_us: float = 0, wait_us: float = 10, total_us: float = 20
+) -> Job:
+    return Job(client, 0, wait_us, total_us, begin_us, told_us)
+
+
+JOBS = [job(1, 0, 900), job(2, 1000, 1900, wait_us=30), job(1, 1950, 2950, total_us=50), job(1, 3000, 4000)]
+
+
+def test_a_block_by_hand() -> None:
+    (block,) = blocks_of(JOBS, 4)
+    assert block.gaps_us.tolist() == [100, 50, 50]
+    assert block.utilisation == pytest.approx(3800 / 4000)
+    assert block.period_us == 1000
+    assert block.wait_max_to_median == 3
+    assert block.total_max_to_median == 2.5
+    assert block.tokens_min_to_max == pytest.approx(1 / 3)
+
+
+def test_where_nobody_had_asked_the_device_was_not_kept_waiting() -> None:
+    late = [evolve(JOBS[0]), evolve(JOBS[1], asked_us=901), *JOBS[2:]]
+    (block,) = blocks_of(late, 4)
+    assert block.gaps_us.tolist() == [50, 50]
+
+
+def test_jobs_beyond_the_last_whole_block_are_left_out() -> None:
+    assert [len(b.gaps_us) for b in blocks_of([*JOBS, *JOBS], 3)] == [2, 2]
+
+
+def test_the_lines_of_the_gap() -> None:
+    """Two hand-offs of 10 us each: a median gap of 50 us is 5 / 3 of three of them."""
+    lines = {line.what: line for line in lines_of(list(blocks_of([*JOBS, *JOBS], 4)), (10.0, 25.0), 2)}
+    assert lines["idle gap P50 / 3 hand-offs"].value == pytest.approx(50 / 30)
+    assert lines["idle gap P50 / 3 hand-offs"].verdict == "not reached"
+    assert lines["idle gap P50 / 3 cold hand-offs"].value == pytest.approx(50 / 75)
+    assert lines["idle gap P50 / 3 cold hand-offs"].goal is None
+    assert lines["utilisation, 2 clients"].value == pytest.approx(95)
+    assert lines["utilisation, 2 clients"].verdict == "not reached"
+    assert lines["a job's period / the device's 5 ms"].value == pytest.approx(0.2)
+
+
+def token(asked_us: int, submitted_us: int, awake_us: int, **more: int) -> Token:
+    timings = JobTimings(submitted_us=submitted_us, **more)
+    return Token(asked_us * 1_000, (asked_us + 5) * 1_000, awake_us * 1_000, timings)
+
+
+def test_jobs_are_the_devices_in_the_order_of_their_submits() -> None:
+    """The clocks differ by 1,000 us; client 2 was submitted first."""
+    tokens = [(1, token(2000, 3500, 4600)), (2, token(2100, 2600, 3600))]
+    found = matched(tokens, [Ended(0, 7, 1590, 2400, 2410), Ended(1, 8, 2490, 3400, 3420)], 1000.0)
+    assert found == [Job(2, 1100, 500, 1500, 1590, 2410), Job(1, 1000, 1500, 2600, 2490, 3420)]
+
+
+def test_another_number_of_jobs_is_not_matched() -> None:
+    """Negative control."""
+    with pytest.raises(NotTheSame, match="the clients had 1 jobs, the device 0"):
+        matched([(1, token(2000, 3500, 4600))], [], 0.0)
+
+
+# -- the profile -------------------------------------------------------------------------------------------------------
+
+
+def test_legs_follow_the_median_token_and_leave_out_what_not_all_have() -> None:
+    tokens = [
+        token(0, 40, 100, accepted_us=10, completed_us=70),
+        token(1000, 1050, 1200, accepted_us=1010, completed_us=1090, queued_us=1020),
+        token(2000, 2040, 2100, accepted_us=2020, completed_us=2080),
+    ]
+    found = {part.what: part.us for part in legs(tokens)}
+    assert found == {
+        "asked -> entered": 5, "entered -> accepted": 5, "accepted -> submitted": 30, "submitted -> completed": 40,
+        "completed -> awake": 30,
+    }  # fmt: skip
+
+
+class Machine:
+    def fire(self, times: int) -> int:
+        return times
+
+    def take(self) -> None:
+        raise LookupError
+
+
+def test_methods_are_counted_and_put_back() -> None:
+    honest = Machine.fire, Machine.take
+    spent: dict[str, list[int]] = {"fire": [0, 0], "take": [0, 0]}
+    with timed(Machine, ("fire", "take"), spent):
+        assert [Machine().fire(n) for n in range(3)] == [0, 1, 2]
+        with pytest.raises(LookupError):
+            Machine().take()
+    assert (Machine.fire, Machine.take) == honest
+    assert (spent["fire"][0], spent["take"][0]) == (3, 1)
+    assert min(spent["fire"][1], spent["take"][1]) >= 0
