@@ -1,10 +1,10 @@
 """Where a token's time goes in the executor, and who computed in it.
 
 Theory. Nothing is put into the code that is measured. Three sources are read beside it: the milestones that each job
-carries anyway, with those of its client around them; what the kernel says of each thread, its time on a processor and
-how often it went to sleep (a hand-off wakes one); the numbers that grow by themselves, steps of the journal and calls
-in the device's trace. The times of calls are the device's, so they are without the binding above them. One more run
-times the engine's steps from outside; it is made last, because it costs something.
+carries anyway and its steps in the journal, with what its client saw around them; what the kernel says of each thread,
+its time on a processor and how often it went to sleep (a hand-off wakes one); the calls in the device's trace, whose
+times are without the binding above them. One more run times the engine's steps from outside; it is made last, because
+it costs something.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -22,10 +22,12 @@ import numpy as np
 from attrs import fields_dict, frozen
 
 from runtime.bench_sides import Client, Side, Token, still, times_ns
+from runtime.journal import Journal
 from runtime.status import MILESTONES, JobTimings
 
 __all__ = ["Part", "Profile", "legs", "profiled", "threads_now"]
 
+AWAKE = "awake"
 PROMPT = tuple(range(16))
 MEASURED = tuple(name for name, a in fields_dict(JobTimings).items() if a.metadata.get("measures"))
 TASKS = Path("/proc/self/task")
@@ -44,9 +46,9 @@ class Part:
 
 @frozen
 class Profile:
-    """title: of what. legs: from one milestone to the next; their sum is about a token. measured: what the job says
-    that it took in between. threads: on a processor, and how often each began to wait. calls: inside CalRT. engine:
-    steps of the rulebook, as CPU time with all that belongs to them."""
+    """title: of what. legs: from one milestone or step to the next; their sum is about a token. measured: what the job
+    says that it took in between. threads: on a processor, and how often each began to wait. calls: inside CalRT.
+    engine: steps of the rulebook, as CPU time with all that belongs to them."""
 
     title: str
     token_us: float
@@ -73,7 +75,7 @@ def profiled(side: Side, tokens: int, title: str) -> Profile:
         steps, after = journal.total - steps, threads_now()
     kept, client.tokens = client.tokens, None
     return Profile(
-        title, float(np.median(times)) / 1_000, tuple(legs(kept)), tuple(_measured(kept)),
+        title, float(np.median(times)) / 1_000, tuple(legs(kept, steps_of(journal))), tuple(_measured(kept)),
         tuple(_threads(before, after, tokens)), tuple(_calls(side, tokens)),
         tuple(_engine(side, client, tokens, steps)),
     )  # fmt: skip
@@ -82,27 +84,44 @@ def profiled(side: Side, tokens: int, title: str) -> Profile:
 # -- milestones --------------------------------------------------------------------------------------------------------
 
 
-def legs(tokens: list[Token]) -> Iterator[Part]:
-    """From one milestone to the next, in the order in which the median token comes to them."""
+Steps = Mapping[int, Mapping[str, int]]
+"""By job: when each rule was fired for it, on the monotonic clock (us)."""
+
+
+def steps_of(journal: Journal) -> Steps:
+    """As far as the journal reaches back; the oldest job may be there by half."""
+    found: dict[int, dict[str, int]] = defaultdict(dict)
+    for entry in journal.entries():
+        if isinstance(entry.element, tuple):  # of a job: its number and its sequence's
+            found[entry.element[0]][entry.rule] = entry.at_us
+    return dict(list(found.items())[1:])
+
+
+def legs(tokens: list[Token], steps: Steps) -> Iterator[Part]:
+    """From one milestone or step to the next, in the order in which the median token comes to them, until its client is
+    awake; what not every token has is left out, and so are tokens that the journal has forgotten."""
     marks: dict[str, list[float]] = defaultdict(list)
-    for token in tokens:
-        for name, at_us in _marks(token):
+    known = [token for token in tokens if token.job_id in steps] or tokens
+    for token in known:
+        for name, at_us in _marks(token, steps.get(token.job_id, {})):
             marks[name].append(at_us)
-    whole = {name: np.array(at) for name, at in marks.items() if len(at) == len(tokens)}
+    whole = {name: np.array(at) for name, at in marks.items() if len(at) == len(known)}
     names = sorted(whole, key=lambda name: float(np.median(whole[name])))
-    for first, then in pairwise(names):
+    for first, then in pairwise(names[: names.index(AWAKE) + 1]):
         spent = whole[then] - whole[first]
-        yield Part(f"{first} -> {then}", 1.0, float(np.median(spent)), float(np.percentile(spent, 99)))
+        yield Part(f"-> {then}", 1.0, float(np.median(spent)), float(np.percentile(spent, 99)))
 
 
-def _marks(token: Token) -> Iterator[tuple[str, float]]:
-    """(milestone, us since its client asked)."""
+def _marks(token: Token, steps: Mapping[str, int]) -> Iterator[tuple[str, float]]:
+    """(milestone or rule, us since its client asked)."""
+    for rule, fired_us in steps.items():
+        yield rule, fired_us - token.asked_ns / 1_000
     yield "asked", 0.0
     yield "entered", (token.entered_ns - token.asked_ns) / 1_000
     for name in MILESTONES:
         if (at_us := token.timings.at_us(name)) is not None:
             yield name, at_us - token.asked_ns / 1_000
-    yield "awake", (token.awake_ns - token.asked_ns) / 1_000
+    yield AWAKE, (token.awake_ns - token.asked_ns) / 1_000
 
 
 def _measured(tokens: list[Token]) -> Iterator[Part]:

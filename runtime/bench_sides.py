@@ -50,6 +50,7 @@ DEVICES = {"executor": 0, "legacy": 1, "straight": 2}
 class Token:
     """One job as its client saw it (monotonic ns), and where the executor says that it was."""
 
+    job_id: int
     asked_ns: int
     entered_ns: int
     awake_ns: int
@@ -85,7 +86,7 @@ class Client:
         if result is None or result.logits is None:
             raise DeviceFailed(f"job {handle.job_id}: {result and result.status}", None)
         if self.tokens is not None:
-            self.tokens.append(Token(asked_ns, entered_ns, time.monotonic_ns(), result.timings))
+            self.tokens.append(Token(handle.job_id, asked_ns, entered_ns, time.monotonic_ns(), result.timings))
         self.lengths[sequence] = past + len(values)
         return result.logits
 

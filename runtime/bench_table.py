@@ -84,7 +84,7 @@ def profile_table(profile: Profile) -> Table:
 
 
 def sections(profile: Profile) -> Iterator[tuple[str, Items[Part]]]:
-    yield "from milestone to milestone (median)", profile.legs
+    yield "from one milestone or step to the next (median)", profile.legs
     yield "measured in it (median)", profile.measured
     yield "threads: times it slept, CPU time", profile.threads
     yield "inside CalRT", profile.calls

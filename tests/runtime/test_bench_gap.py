@@ -7,8 +7,9 @@ from attrs import evolve
 
 from runtime.bench_calls import NotTheSame
 from runtime.bench_gap import Job, blocks_of, lines_of, matched
-from runtime.bench_profile import legs, timed
+from runtime.bench_profile import legs, steps_of, timed
 from runtime.bench_sides import Token
+from runtime.journal import Journal
 from runtime.simulator import Ended
 from runtime.status import JobTimings
 
@@ -54,9 +55,9 @@ def test_the_lines_of_the_gap() -> None:
     assert lines["a job's period / the device's 5 ms"].value == pytest.approx(0.2)
 
 
-def token(asked_us: int, submitted_us: int, awake_us: int, **more: int) -> Token:
+def token(asked_us: int, submitted_us: int, awake_us: int, job_id: int = 1, **more: int) -> Token:
     timings = JobTimings(submitted_us=submitted_us, **more)
-    return Token(asked_us * 1_000, (asked_us + 5) * 1_000, awake_us * 1_000, timings)
+    return Token(job_id, asked_us * 1_000, (asked_us + 5) * 1_000, awake_us * 1_000, timings)
 
 
 def test_jobs_are_the_devices_in_the_order_of_their_submits() -> None:
@@ -81,11 +82,19 @@ def test_legs_follow_the_median_token_and_leave_out_what_not_all_have() -> None:
         token(1000, 1050, 1200, accepted_us=1010, completed_us=1090, queued_us=1020),
         token(2000, 2040, 2100, accepted_us=2020, completed_us=2080),
     ]
-    found = {part.what: part.us for part in legs(tokens)}
-    assert found == {
-        "asked -> entered": 5, "entered -> accepted": 5, "accepted -> submitted": 30, "submitted -> completed": 40,
-        "completed -> awake": 30,
-    }  # fmt: skip
+    found = {part.what: part.us for part in legs(tokens, {})}
+    assert found == {"-> entered": 5, "-> accepted": 5, "-> submitted": 30, "-> completed": 40, "-> awake": 30}
+
+
+def test_legs_know_the_steps_of_those_tokens_that_the_journal_still_has() -> None:
+    journal = Journal(entries=8)
+    for number, at_us in ((1, 0), (2, 1000), (3, 2000)):
+        for rule, after_us in (("arrive", 7), ("infer", 30), ("forget", 300)):
+            journal.add(at_us + after_us, rule, (number, 0), "")
+    tokens = [token(1000 * i, 1000 * i + 40, 1000 * i + 100, job_id=i + 1) for i in range(3)]
+    assert sorted(steps_of(journal)) == [2, 3]
+    found = {part.what: part.us for part in legs(tokens, steps_of(journal))}
+    assert found == {"-> entered": 5, "-> arrive": 2, "-> infer": 23, "-> submitted": 10, "-> awake": 60}
 
 
 class Machine:
