@@ -116,7 +116,7 @@ def check_cheap(b: Bench, caplog: pytest.LogCaptureFixture) -> None:
         assert says(b, still.pop(holder)[0], OTHER), "as soon as something is freed"
 
 
-@pytest.mark.shows("S01")
+@pytest.mark.shows("S01", "PR3.capacity")
 @pytest.mark.parametrize("refuses", ["can_allocate", "apply"])
 def test_f31_waiting_for_kv_is_cheap(library: Library, caplog: pytest.LogCaptureFixture, refuses: str) -> None:
     with executing(library, ONE_BLOCK, kv_retry_ms=RETRY_MS, admission_ms=20_000) as b:

@@ -12,6 +12,7 @@ THE_ENGINE = {"engine.py", "compiled.py"}  # compiles and fires the rules
 IMPORT = "from machines.job import JobState\n"
 
 
+@pytest.mark.shows("§5.2.lifecycle", "§5.2.admission", "§5.2.pool", "§5.2.submit", "§5.2.completion")
 def test_nothing_but_the_engine_decides() -> None:
     files = {f.relative_to(RUNTIME).as_posix(): f for f in RUNTIME.rglob("*.py")}
     assert files.keys() >= THE_ENGINE | {"executor.py", "calls.py", "actors.py", "buffers.py", "kv.py"}
