@@ -3,24 +3,22 @@
 Theory. Nothing is put into the code that is measured. Three sources are read beside it: the milestones that each job
 carries anyway and its steps in the journal, with what its client saw around them; what the kernel says of each thread,
 its time on a processor and how often it went to sleep (a hand-off wakes one); the calls in the device's trace, whose
-times are without the binding above them. One more run times the engine's steps from outside; it is made last, because
-it costs something.
+times are without the binding above them. One more run watches the layers from outside (`bench_layers`); it is made
+last, because it costs something.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from attrs import fields_dict, frozen
 
+from runtime.bench_layers import layers_of
 from runtime.bench_sides import Client, Side, Token, still, times_ns
 from runtime.journal import Journal
 from runtime.status import MILESTONES, JobTimings
@@ -48,7 +46,7 @@ class Part:
 class Profile:
     """title: of what. legs: from one milestone or step to the next; their sum is about a token. measured: what the job
     says that it took in between. threads: on a processor, and how often each began to wait. calls: inside CalRT.
-    engine: steps of the rulebook, as CPU time with all that belongs to them."""
+    layers: steps of the rulebook, and the CPU time of the layers, each without the others."""
 
     title: str
     token_us: float
@@ -56,7 +54,7 @@ class Profile:
     measured: tuple[Part, ...]
     threads: tuple[Part, ...]
     calls: tuple[Part, ...]
-    engine: tuple[Part, ...]
+    layers: tuple[Part, ...]
 
 
 def profiled(side: Side, tokens: int, title: str) -> Profile:
@@ -77,7 +75,7 @@ def profiled(side: Side, tokens: int, title: str) -> Profile:
     return Profile(
         title, float(np.median(times)) / 1_000, tuple(legs(kept, steps_of(journal))), tuple(_measured(kept)),
         tuple(_threads(before, after, tokens)), tuple(_calls(side, tokens)),
-        tuple(_engine(side, client, tokens, steps)),
+        tuple(_layers(side, client, tokens, steps)),
     )  # fmt: skip
 
 
@@ -185,39 +183,11 @@ def _calls(side: Side, tokens: int) -> Iterator[Part]:
         yield Part(name, count / tokens, ns / 1_000 / tokens)
 
 
-def _engine(side: Side, client: Client, tokens: int, steps: int) -> Iterator[Part]:
-    yield Part("steps", steps / tokens, None)
-    spent: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    with timed(type(client.executor.engine), ("fire", "take"), spent):
+def _layers(side: Side, client: Client, tokens: int, steps: int) -> Iterator[Part]:
+    def work() -> None:
         times_ns(tokens, side.decode)
         side.settle()
-    for name, (count, cpu_ns) in spent.items():
-        yield Part(f"engine.{name}", count / tokens, cpu_ns / 1_000 / tokens)
 
-
-@contextmanager
-def timed(of: type, names: tuple[str, ...], spent: dict[str, list[int]]) -> Iterator[None]:
-    """Counts the calls of these methods of a class, with the CPU time of their threads: [calls, ns] each."""
-    mutex = threading.Lock()
-
-    def wrapped(name: str, honest: Callable[..., Any]) -> Callable[..., Any]:
-        def method(*arguments: Any, **more: Any) -> Any:
-            begin_ns = time.thread_time_ns()
-            try:
-                return honest(*arguments, **more)
-            finally:
-                cpu_ns = time.thread_time_ns() - begin_ns
-                with mutex:
-                    spent[name][0] += 1
-                    spent[name][1] += cpu_ns
-
-        return method
-
-    honest = {name: getattr(of, name) for name in names}
-    for name, method in honest.items():
-        setattr(of, name, wrapped(name, method))
-    try:
-        yield
-    finally:
-        for name, method in honest.items():
-            setattr(of, name, method)
+    yield Part("steps of the rulebook", steps / tokens, None)
+    for name, layer in layers_of(client.executor, work).items():
+        yield Part(name, layer.calls / tokens, layer.cpu_ns / 1_000 / tokens)

@@ -103,7 +103,7 @@ def sections(profile: Profile) -> Iterator[tuple[str, Items[Part]]]:
     yield "measured in it (median)", profile.measured
     yield "threads: times it slept, CPU time", profile.threads
     yield "inside CalRT", profile.calls
-    yield "the engine: CPU time with all that belongs to a step", profile.engine
+    yield "layers: CPU time, each without the others", profile.layers
 
 
 def _part(part: Part) -> tuple[str, str, str]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import pytest
 from attrs import evolve
 
 from runtime.bench_calls import NotTheSame
 from runtime.bench_gap import Job, blocks_of, lines_of, matched
-from runtime.bench_profile import legs, steps_of, timed
+from runtime.bench_layers import Layers
+from runtime.bench_profile import legs, steps_of
 from runtime.bench_sides import Token
 from runtime.journal import Journal
 from runtime.simulator import Ended
@@ -98,20 +101,31 @@ def test_legs_know_the_steps_of_those_tokens_that_the_journal_still_has() -> Non
 
 
 class Machine:
-    def fire(self, times: int) -> int:
-        return times
+    """`outer` takes no time of its own."""
 
-    def take(self) -> None:
+    def outer(self, times: int) -> int:
+        return sum(self.inner() for _ in range(times))
+
+    def inner(self) -> int:
+        return sum(range(200_000)) and 1
+
+    def fails(self) -> None:
         raise LookupError
 
 
-def test_methods_are_counted_and_put_back() -> None:
-    honest = Machine.fire, Machine.take
-    spent: dict[str, list[int]] = {"fire": [0, 0], "take": [0, 0]}
-    with timed(Machine, ("fire", "take"), spent):
-        assert [Machine().fire(n) for n in range(3)] == [0, 1, 2]
+def test_methods_are_counted_without_each_other_and_put_back() -> None:
+    honest = dict(vars(Machine))
+    layers, machine = Layers(), Machine()
+    machine.told = lambda: 5  # type: ignore[attr-defined]
+    with ExitStack() as stack:
+        for owner, name in ((Machine, "outer"), (Machine, "inner"), (Machine, "fails"), (machine, "told")):
+            stack.enter_context(layers.watching(owner, name))
+        assert machine.outer(3) == 3
+        assert machine.told() == 5  # type: ignore[attr-defined]
         with pytest.raises(LookupError):
-            Machine().take()
-    assert (Machine.fire, Machine.take) == honest
-    assert (spent["fire"][0], spent["take"][0]) == (3, 1)
-    assert min(spent["fire"][1], spent["take"][1]) >= 0
+            machine.fails()
+    assert dict(vars(Machine)) == honest
+    assert {name: layer.calls for name, layer in layers.spent.items()} == {
+        "Machine.outer": 1, "Machine.inner": 3, "Machine.fails": 1, "Machine.told": 1,
+    }  # fmt: skip
+    assert 0 <= layers.spent["Machine.outer"].cpu_ns < layers.spent["Machine.inner"].cpu_ns
