@@ -66,6 +66,7 @@ ENDS: Mapping[str, tuple[str, ...]] = {
     "lifecycle.golden.failed.last": (),
     "lifecycle.configure.failed": (),
     "clock.stuck.lifecycle": ("hang",),
+    "lifecycle.golden.artifact.last": ("return",),  # a request error, in a request that was made from the artifact
 }
 
 

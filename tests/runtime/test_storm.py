@@ -112,6 +112,11 @@ def test_an_end_that_no_fault_explains_is_red(
         (("clock.stuck.lifecycle",), "", (Fault("infer", "hang"),), "clock.stuck.lifecycle after infer: hang"),
         (("completion.wait.error", "clock.grace.give_up"), "infer: return 8", (Fault("infer", "hang"),), ""),
         ((), "infer: return 8", (Fault("infer", "hang"),), ""),
+        (
+            ("completion.wait.error", "lifecycle.golden.artifact.last"), "", (Fault("set_csr", "return", 14),),
+            "lifecycle.golden.artifact.last after set_csr: return 14",
+        ),
+        (("completion.wait.error", "lifecycle.golden.artifact.last"), "", (Fault("wait", "throw"),), ""),
     ],
 )  # fmt: skip
 def test_which_ends_are_right(failed_by: tuple[str, ...], fatal: str, faults: tuple[Fault, ...], ended: str) -> None:

@@ -1,10 +1,11 @@
-"""§13.1 on the running executor: the tokens of before, every input length, no crosstalk between sequences.
+"""§13.1 and §13.2 on the running executor: the tokens of before, every input length, no crosstalk, a thousand faults.
 
 "Before" is what the product does today (runtime/legacy.py), on its own device; the oracle shares code with neither.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from moments import end, says
 
 from runtime.calbin import Sample, files, sample
 from runtime.calrt import Library
+from runtime.cli import run
 from runtime.device_run import greedy
 from runtime.executor import Refused
+from runtime.exits import Exit
 from runtime.lane import Lane
 from runtime.legacy import Legacy
 from runtime.manifest import load_manifest
@@ -119,6 +122,25 @@ def test_two_sequences_alternate_without_crosstalk(library: Library, long: Path)
         lengths = [b.sim.kv(kv_id)[0] for kv_id in b.executor.calls._kv_ids.values()]
         assert lengths == [len(prompt) + TOKENS - 1 for prompt in TWO]
     assert b.sim.violations() == ()
+
+
+@pytest.mark.shows("§13.2-3.injected")
+@pytest.mark.nightly
+def test_a_thousand_cancels_deadlines_and_faults_in_one_process(
+    library: Library, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A storm counts nothing as good that is not: it compares logits, explains each failure, and in the end a client is
+    served (so a golden run has passed), or the device is Failed by a fault that is named."""
+    device = str(unused(library).index)
+    exit_ = run(["storm", "--seed", "3", "--events", "5000", "--device", device, "--json"])
+    found = json.loads(capsys.readouterr().out)
+    if exit_ is Exit.FAILED:
+        assert found["ended_by"]
+        return
+    assert exit_ is Exit.OK, found["findings"]
+    assert found["served_after"]
+    assert sum(found["events"][name] for name in ("cancel", "deadline", "fault")) >= 1000
+    assert found["resets"] > 50
 
 
 def test_control_sequences_that_are_mixed_up_are_seen(library: Library, long: Path) -> None:
