@@ -19,7 +19,7 @@ from runtime.bench_profile import Thread, threads_now
 from runtime.bench_setting import Setting
 from runtime.bench_sides import DEVICES, Client, executor_on
 from runtime.calbin import sample
-from runtime.executor import DeviceExecutor, Refused
+from runtime.executor import DeviceExecutor
 from runtime.manifest import load_manifest
 from runtime.run import idle
 from runtime.simulator import Simulator
@@ -96,7 +96,7 @@ def waiting(executor: DeviceExecutor, s: Setting) -> Iterator[SimpleQueue[int]]:
     def wait(sequence: int) -> None:
         try:
             Client(executor).prefill(sequence, PROMPT)
-        except (DeviceFailed, Refused):  # the end: its job was cancelled
+        except DeviceFailed:  # the end: its job was cancelled
             return
         holding.put(sequence)
         home.wait()

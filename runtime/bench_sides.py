@@ -25,12 +25,13 @@ from runtime.bench_calls import NotTheSame, calls_since, same_jobs
 from runtime.calrt import Library
 from runtime.config import Config
 from runtime.device_run import LanguageModel
-from runtime.executor import DeviceExecutor
-from runtime.job import InferenceRequest
+from runtime.executor import DeviceExecutor, Refused
+from runtime.generations import ExecutorError
+from runtime.job import InferenceRequest, JobHandle
 from runtime.legacy import Legacy
 from runtime.manifest import CalTaskKind, Manifest
 from runtime.run import idle
-from runtime.simulator import Call, Simulator
+from runtime.simulator import Call, Simulator, Violation
 from runtime.status import JobTimings
 from runtime.straight import DeviceFailed, Straight
 
@@ -80,7 +81,7 @@ class Client:
     def _ask(self, kind: CalTaskKind, sequence: int, values: NDArray[np.int32]) -> NDArray[np.float32]:
         past = self.lengths.get(sequence, 0)
         asked_ns = time.monotonic_ns()
-        handle = self.executor.enqueue(InferenceRequest(next(self._ids), sequence, kind, past, values))
+        handle = self._enqueued(InferenceRequest(next(self._ids), sequence, kind, past, values))
         entered_ns = time.monotonic_ns()
         result = handle.wait_until(None)
         if result is None or result.logits is None:
@@ -89,6 +90,12 @@ class Client:
             self.tokens.append(Token(handle.job_id, asked_ns, entered_ns, time.monotonic_ns(), result.timings))
         self.lengths[sequence] = past + len(values)
         return result.logits
+
+    def _enqueued(self, request: InferenceRequest) -> JobHandle:
+        try:
+            return self.executor.enqueue(request)
+        except Refused as refused:
+            raise DeviceFailed(str(refused), None) from None
 
 
 @define(eq=False)
@@ -114,6 +121,9 @@ class Side:
         self.settle()
         return calls_since(self.simulator, self._begun)
 
+    def violations(self) -> tuple[Violation, ...]:
+        return self.simulator.violations()
+
     def prefill(self, tokens: Items[int]) -> None:
         self.said = self.model.prefill(SEQUENCE, tokens)
 
@@ -133,7 +143,11 @@ def config_on(manifest: Manifest, device: int, simulated: bool = True, **more: A
 @contextmanager
 def executor_on(manifest: Manifest, device: int = DEVICES["executor"], **more: Any) -> Iterator[DeviceExecutor]:
     """A Ready executor; closed afterwards. Raises DeviceFailed."""
-    with DeviceExecutor(config_on(manifest, device, **more)) as executor:
+    try:
+        made = DeviceExecutor(config_on(manifest, device, **more))
+    except ExecutorError as error:
+        raise DeviceFailed(str(error), None) from error
+    with made as executor:
         if not executor.wait_ready(READY_S):
             raise DeviceFailed("the golden run did not pass", None)
         yield executor
@@ -168,10 +182,13 @@ def set_latency(sides: Mapping[str, Side], ms: float) -> None:
 
 def same_block(ours: Side, base: Side) -> None:
     """Both made the same calls since they began, and the last answer is the same bit for bit; on this device it depends
-    on everything that its sequence was ever given. Raises NotTheSame."""
+    on everything that its sequence was ever given; and no device saw a violation. Raises NotTheSame."""
     same_jobs(ours.calls(), base.calls(), ours_commits=ours.commits, base_commits=base.commits)
     if ours.said is None or base.said is None or ours.said.tobytes() != base.said.tobytes():
         raise NotTheSame(f"{ours.name} and {base.name} gave different logits")
+    for side in (ours, base):
+        if seen := side.violations():
+            raise NotTheSame(f"the device of {side.name} saw {len(seen)} violations: {seen[0].kind}: {seen[0].text}")
 
 
 # -- time --------------------------------------------------------------------------------------------------------------

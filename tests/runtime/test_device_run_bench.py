@@ -25,7 +25,7 @@ from runtime.exits import Exit, Failure
 from runtime.kv import KvCoordinator
 from runtime.legacy import LegacyFailed, LegacyLibrary
 from runtime.manifest import load_manifest
-from runtime.simulator import Call, Simulator
+from runtime.simulator import Call, Simulator, Violation
 
 DEVICES = (0, 1, 2)
 
@@ -160,6 +160,14 @@ def test_another_input_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     monkeypatch.setattr(Client, "decode", lambda self, sequence, token: honest(self, sequence, token + 1))
     assert run(["bench", "--quick", "--lines", "floor"]) is Exit.DIFFERENT
     assert "executor and straight gave different logits" in capsys.readouterr().err
+
+
+def test_a_violation_is_no_ratio(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Negative control."""
+    seen = (Violation(0, 0, 1, "input_changed", "of job 1"),)
+    monkeypatch.setattr(bench_sides.Side, "violations", lambda self: seen if self.name == "executor" else ())
+    assert run(["bench", "--quick", "--lines", "tpot", "--latencies-ms", "0"]) is Exit.DIFFERENT
+    assert "the device of executor saw 1 violations: input_changed: of job 1" in capsys.readouterr().err
 
 
 def test_hand_offs_between_threads(library: Library) -> None:
