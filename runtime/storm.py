@@ -24,7 +24,9 @@ from typing import Any
 import numpy as np
 from attrs import define, field
 
-from machines.errors import CODES, ErrorClass
+from machines.errors import CODES, ErrorClass, observed
+from machines.protocol import RULEBOOK
+from machines.protocol.effects import GOLDEN, INFER
 from runtime.clients import Clients
 from runtime.executor import DeviceExecutor, Refused
 from runtime.job import InferenceRequest, InferenceResult, JobHandle
@@ -60,7 +62,13 @@ FIRST_SEQUENCE = 1_000  # those of `run`'s clients are lower
 OWN_DOING = ("admission.refuse", "past_len")  # of a length that does not fit its sequence
 READY_S = 20.0
 
-# By which rule the device may Fail, and which injected faults can lead there; () is any.
+# The rules by which a fault of that class at infer() ends the device: a job's, or that of a golden run.
+INCOMPATIBLE = frozenset(
+    rule.id
+    for rule in RULEBOOK.rules
+    if rule.outcome in ((INFER, (observed("infer", FATAL[0]),)), (GOLDEN, (observed("golden", FATAL[0]),)))
+)
+# By which other rule the device may Fail, and which injected faults can lead there; () is any.
 ENDS: Mapping[str, tuple[str, ...]] = {
     "lifecycle.reset.failed.last": ("fail", "return", "throw"),
     "lifecycle.golden.failed.last": (),
@@ -260,9 +268,15 @@ class _Host:
         return True
 
     def _fatal(self) -> None:
+        """A fault that nobody recovers from. A drain may come first, and it be forgotten: then again."""
         fault = Fault("infer", "return", self._draw.choice(FATAL))
         self._storm.fatal = str(fault)
-        self._storm.weather.add(fault, 1, AS_THE_FACT_SAYS)
+        while not (self._all.stop.is_set() or self._all.device_failed()):
+            if self._executor.wait_ready(READY_S):
+                self._storm.weather.add(fault, 1, AS_THE_FACT_SAYS)
+                self._begin()
+                while self._jobs:
+                    self._settle(self._jobs[0])
 
     # -- the answers ---------------------------------------------------------------------------------------------------
     def _settle(self, job: _Job) -> None:
@@ -310,7 +324,7 @@ class _Host:
 def ended_rightly(failed_by: tuple[str, ...], fatal: str, faults: tuple[Fault, ...]) -> str:
     """What of the injected faults ended a device that Failed, in words; "" where nothing did."""
     last = failed_by[-1] if failed_by else ""
-    if fatal and last.endswith(".compatibility"):
+    if fatal and last in INCOMPATIBLE:
         return f"{fatal} ({last})"
     if last in ENDS:
         wanted = ENDS[last]

@@ -32,6 +32,14 @@ SHORT = {
     "backoff_ms": 20, "kv_retry_ms": 20, "policy": "rebuild", "facts": ALL_GOOD,
 }  # fmt: skip
 
+LONG_MS = 3_600_000
+PATIENT = {
+    "admission_ms": LONG_MS, "queue_ms": LONG_MS, "execution_ms": LONG_MS, "stuck_ms": LONG_MS, "grace_ms": LONG_MS,
+    "kv_retry_ms": LONG_MS, "backoff_ms": LONG_MS, "request_ms_max": LONG_MS, "close_ms": LONG_MS,
+    "reset_ms": LONG_MS, "configure_ms": LONG_MS, "golden_ms": LONG_MS,
+}  # fmt: skip
+"""Settings under which no interval ends by itself."""
+
 
 class Bench:
     """The executor, the panel behind it, and the oracle. Requests are numbered."""

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 from attrs import define, field, frozen
+from executing import LONG_MS as LONG_MS
+from executing import PATIENT as PATIENT
 from executing import READY_S, Bench
 from moments import books, pool_of, until
 
@@ -31,13 +33,6 @@ from runtime.engine import Engine
 from runtime.job import InferenceResult
 from runtime.status import Status, StatusKind
 
-LONG_MS = 3_600_000
-PATIENT = {
-    "admission_ms": LONG_MS, "queue_ms": LONG_MS, "execution_ms": LONG_MS, "stuck_ms": LONG_MS, "grace_ms": LONG_MS,
-    "kv_retry_ms": LONG_MS, "backoff_ms": LONG_MS, "request_ms_max": LONG_MS, "close_ms": LONG_MS,
-    "reset_ms": LONG_MS, "configure_ms": LONG_MS, "golden_ms": LONG_MS,
-}  # fmt: skip
-"""Settings under which no interval ends by itself."""
 DEADLINE_US = 60 * 1_000_000
 ENDS = (JobState.Succeeded, JobState.Failed)
 

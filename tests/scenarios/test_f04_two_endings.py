@@ -207,7 +207,7 @@ def test_f05_a_completion_after_its_generation_and_its_client_have_gone(library:
 
 def test_f05_a_completion_that_comes_twice(library: Library) -> None:
     """The second one meets the next job in the same slot, which is running: that one is not done, and not delivered."""
-    with executing(library) as b:
+    with executing(library, **SETTINGS) as b:
         b.sim.fault("infer", "double")
         assert says(b, b.run(1, PROMPT), PROMPT)
         first = last(b, "infer")
@@ -219,8 +219,7 @@ def test_f05_a_completion_that_comes_twice(library: Library) -> None:
             until(handle.done, move=b.sim.step)
         result = end(handle)
         assert not result.status.ok or says(b, result, OTHER)
-        assert b.executor.wait_ready(READY_S)
-        assert b.executor.seq_rm(2).ok
+        until(lambda: b.executor.seq_rm(2).ok)  # the drain that a failed one leads to may begin later than its answer
         assert b.tokens(2, OTHER, 2) == b.oracle.tokens(OTHER, 2)
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import math
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -191,22 +190,37 @@ def names(b: Bench) -> set[str]:
     return {a.name for a in b.executor.health().actors}
 
 
+def settings(name: str) -> dict[str, int]:
+    """While the unwinder is stopped a job is on the device, and takes its time: that one is not late."""
+    return PATIENT | ({"execution_ms": 60_000} if name == "unwinder" else {})
+
+
+def when_bad(b: Bench, name: str, late: set[str]) -> Health:
+    """What health says when of all actors this one alone is not well. On a busy machine another one may be late, too,
+    for a moment; that passes by itself, and the other never moves."""
+    said: list[Health] = []
+
+    def alone() -> bool:
+        said[:] = [b.executor.health()]
+        return [kind(other) for other in bad(said[0]) if other not in late] == [name]
+
+    until(alone)
+    return said[0]
+
+
 @pytest.mark.parametrize("name", HANGS)
 def test_f47_a_frozen_actor_makes_readiness_fail(library: Library, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     hang, bring = HANGS[name]
-    with executing(library, **PATIENT) as b, stop() as s:
+    late = {"admission"} if name == "clock" else set()  # whom the clock was about to wake
+    with executing(library, **settings(name)) as b, stop() as s:
         assert b.executor.health().ready
         unwatched(b, monkeypatch)
         hang(b, s)
         bring(b)
-        began_s = time.monotonic()
-        until(lambda: bad(b.executor.health()))
-        assert time.monotonic() - began_s < BOUND_S
-        h = b.executor.health()
-        late = {"admission"} if name == "clock" else set()  # whom the clock was about to wake
+        assert s.there.wait(READY_S)
+        h = when_bad(b, name, late)
         (frozen,) = (a for a in h.actors if not a.well and a.name not in late)
         assert not h.ready
-        assert kind(frozen.name) == name
         assert frozen.limit_ms is not None
         assert frozen.idle_ms > frozen.limit_ms
         assert any(line.startswith(f"{frozen.name} is frozen") for line in h.why)
@@ -235,7 +249,7 @@ def test_f47_every_actor_is_hung_above(library: Library) -> None:
 def test_f47_the_rulebook_alone_would_not_see_it(library: Library, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control: what health said before it looked at the actors."""
     hang, bring = HANGS[name]
-    with executing(library, **PATIENT) as b, stop() as s:
+    with executing(library, **settings(name)) as b, stop() as s:
         unwatched(b, monkeypatch)
         hang(b, s)
         bring(b)

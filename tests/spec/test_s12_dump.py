@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from executing import READY_S, Bench, executing
+from executing import PATIENT, READY_S, Bench, executing
 from moments import end, says, until
 
 from runtime import dump as module
@@ -48,9 +48,8 @@ def test_it_is_off_by_default(library: Library, tmp_path: Path, monkeypatch: pyt
     """A directory alone does not switch it on."""
     monkeypatch.chdir(tmp_path)
     for more in ({}, {"dump_directory": str(tmp_path / "dumps")}):
-        with executing(library, **more) as b:
+        with executing(library, **PATIENT, **more) as b:
             b.tokens(1, PROMPT, 2)
-            assert b.executor.close()
     assert list(tmp_path.rglob("*")) == []
     with pytest.raises(ConfigError, match="dump_directory is missing"):
         Config(manifest="m", dump=True)
