@@ -41,20 +41,21 @@ class Bug:
         return bool(getattr(report, self.seen_as))
 
 
-def bugs() -> tuple[Bug, ...]:
-    """All of them. Raises Failure where the tests are not there."""
-    spec = importlib.util.spec_from_file_location("seeded_bugs", FILE)
-    if not FILE.is_file() or spec is None or spec.loader is None:
-        raise Failure(Exit.USAGE, [f"seeded bugs are test code, and {FILE} is not there: use the source tree"])
+def bugs(file: Path | None = None) -> tuple[Bug, ...]:
+    """All of a file, of FILE where none is named. Raises Failure where the tests are not there."""
+    file = file or FILE
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if not file.is_file() or spec is None or spec.loader is None:
+        raise Failure(Exit.USAGE, [f"seeded bugs are test code, and {file} is not there: use the source tree"])
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     found: tuple[Bug, ...] = module.BUGS
     return found
 
 
-def bug_named(name: str) -> Bug:
+def bug_named(name: str, file: Path | None = None) -> Bug:
     """Raises Failure, also for a name that there is not."""
-    known = {bug.name: bug for bug in bugs()}
+    known = {bug.name: bug for bug in bugs(file)}
     if name not in known:
         raise Failure(Exit.USAGE, [f"no seeded bug is called {name!r}; there are {', '.join(known)}"])
     return known[name]

@@ -98,6 +98,12 @@ class Library:
             function.argtypes, function.restype = ARGUMENTS[name], c_int
         # handle -> tensor -> (address, bytes) -> the exported memory: more than one after a map that failed
         self._pins: dict[int, dict[str, dict[tuple[int, int], Any]]] = {}
+        self._live: set[int] = set()
+
+    @property
+    def handles(self) -> int:
+        """How many handles were made here and are not released, of every kind and device."""
+        return len(self._live)
 
     @staticmethod
     def load(path: Path | str | None = None) -> Library:
@@ -115,7 +121,10 @@ class Library:
     def _create(self, name: str, kind: type[H], *arguments: Any) -> tuple[int, H | None]:
         number = c_handle()
         code = self.call(name, *arguments, byref(number))
-        return code, kind(self, number.value) if code == 0 else None
+        if code:
+            return code, None
+        self._live.add(number.value)
+        return code, kind(self, number.value)
 
     def _text_of(self, name: str, *arguments: Any) -> tuple[int, str]:
         text = ctypes.create_string_buffer(TEXT_BYTES)
@@ -187,6 +196,7 @@ class Handle:
         code = self._call(self.release_name)
         if code == 0:
             self._released = True
+            self.library._live.discard(self._number)
         return code
 
     def _call(self, name: str, *arguments: Any) -> int:

@@ -28,6 +28,7 @@ from runtime.exits import Exit, Failure
 from runtime.manifest import CalTaskKind, ManifestError, refused_names
 from runtime.names import listed, plain, shown
 from runtime.run_command import run_command
+from runtime.soak_command import soak_command
 from runtime.storm_command import storm_command
 from runtime.strict_json import dumps
 from runtime.supervise import supervise_command
@@ -43,6 +44,7 @@ Examples:
                                                      a manifest for it
   calexec run --faults 0.05 --cancel 0.1 --seed 7    decode prompts through the executor, and let things go wrong
   calexec storm --seeds 1-10                         a thousand random events for each seed
+  calexec soak --jobs 100000 --faults 0.01           very many jobs, with faults and then without: nothing may grow
 
 \b
 Exit codes:
@@ -127,6 +129,7 @@ group.add_command(models_command)
 group.add_command(run_device)
 group.add_command(run_command)
 group.add_command(storm_command)
+group.add_command(soak_command)
 group.add_command(supervise_command)
 group.add_command(bench)
 group.add_command(vendor_probe)

@@ -33,6 +33,7 @@ class Exit(enum.IntEnum):
     FAILED = 12, "the device Failed: neither policy nor budget allowed another reset; only a new process can go on"
     UNEXPLAINED = 13, "a job hung or failed without a cause, something was not given back, or too few completed"
     ABANDONED = 14, "closing did not end in time: every job was answered, and the device was left as it is"
+    GROWING = 15, "a soak's memory, files, threads, handles or objects grow, or it was too short to tell"
     INTERRUPTED = 130, "interrupted (Ctrl-C, SIGTERM)"
 
 

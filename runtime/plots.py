@@ -87,10 +87,10 @@ def available() -> bool:
 
 def small_multiples(
     path: Path, panels: Sequence[Panel], *, title: str, x_label: str = "", marks: Sequence[float] = (),
-    marks_label: str = "", columns: int = 2,
+    marks_label: str = "", shaded: tuple[float, float] | None = None, columns: int = 2,
 ) -> None:  # fmt: skip
     """Draw the panels into a file (one of SUFFIXES), row by row. marks: places on x, shown in every panel whose x is a
-    number. marks_label: what they are.
+    number; so is what is shaded, from and to. marks_label: what the marks are.
 
     Raises PlotsMissing without matplotlib, ValueError for another suffix or no panel, OSError when the file cannot be
     written."""
@@ -103,13 +103,16 @@ def small_multiples(
     import matplotlib as mpl
 
     with mpl.rc_context(STYLE):
-        figure = _figure(panels, title, x_label, marks, marks_label, columns)
+        figure = _figure(panels, title, x_label, columns)
+        for axes, panel in zip(figure.axes, panels, strict=False):
+            if not panel.ticks:
+                _mark(axes, marks, shaded)
+        if marks and marks_label:
+            figure.text(0.99, 0.995, marks_label, ha="right", va="top", color=MARK, fontsize=9)
         figure.savefig(path, dpi=DOTS_PER_INCH)
 
 
-def _figure(
-    panels: Sequence[Panel], title: str, x_label: str, marks: Sequence[float], marks_label: str, columns: int
-) -> Figure:
+def _figure(panels: Sequence[Panel], title: str, x_label: str, columns: int) -> Figure:
     from matplotlib.figure import Figure
 
     columns = min(columns, len(panels))
@@ -121,19 +124,16 @@ def _figure(
     places = list(grid.flat)
     for axes, panel in zip(places, panels, strict=False):
         _draw(axes, panel)
-        _mark(axes, () if panel.ticks else marks)
     for axes in places[len(panels) :]:
         axes.set_axis_off()
     for i in range(max(0, len(panels) - columns), len(panels)):  # the lowest of each column
         places[i].set_xlabel("" if panels[i].ticks else x_label)
-    if marks and marks_label:
-        figure.text(0.99, 0.995, marks_label, ha="right", va="top", color=MARK, fontsize=9)
     return figure
 
 
 # -- one panel ---------------------------------------------------------------------------------------------------------
 def _draw(axes: Axes, panel: Panel) -> None:
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     axes.set_title(panel.title)
     for color, series in zip(_colors(), panel.series, strict=False):
@@ -147,6 +147,8 @@ def _draw(axes: Axes, panel: Panel) -> None:
             )  # fmt: skip
     if panel.log:
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_minor_locator(NullLocator())
     else:
         axes.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=panel.whole, min_n_ticks=1 if panel.whole else 2))
         _range(axes, panel)
@@ -190,14 +192,17 @@ def _range(axes: Axes, panel: Panel) -> None:
     if high - low < least:
         middle = (low + high) / 2
         low, high = middle - least / 2, middle + least / 2
+        low = max(low, 0.0) if panel.from_zero else low
     room = (high - low) * 0.08
     head = 0.25 if any(series.label for series in panel.series) else 0.08  # for the legend
     axes.set_ylim(low if panel.from_zero and low == 0 else low - room, high + (high - low) * head)
 
 
-def _mark(axes: Axes, marks: Sequence[float]) -> None:
+def _mark(axes: Axes, marks: Sequence[float], shaded: tuple[float, float] | None) -> None:
     from matplotlib.transforms import blended_transform_factory
 
+    if shaded:
+        axes.axvspan(*shaded, color=FAINT, alpha=0.5, linewidth=0, zorder=0)
     if not marks:
         return
     if len(marks) <= LINES_MAX:

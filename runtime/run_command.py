@@ -41,17 +41,21 @@ LONGEST_MS = 3_600_000
 SEED = click.IntRange(0, 2**32 - 1)
 
 
-class Share(click.FloatRange):
-    """0 to 1. NaN is in no range, and click's lets it pass."""
+class Range(click.FloatRange):
+    """NaN is in no range, and click's lets it pass."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
+        return number
+
+
+class Share(Range):
+    """0 to 1."""
 
     def __init__(self) -> None:
         super().__init__(0, 1)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        share: float = super().convert(value, param, ctx)
-        if math.isnan(share):
-            self.fail(f"{value} is not in the range 0<=x<=1.", param, ctx)
-        return share
 
 
 EPILOG = """\b

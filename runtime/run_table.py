@@ -11,14 +11,14 @@ from runtime.report import Report
 from runtime.seeds import Column
 from runtime.tally import Ends
 
-__all__ = ["COLUMNS", "count_of", "tell"]
+__all__ = ["COLUMNS", "count_of", "rows_of", "tell"]
 
 
 def tell(report: Report) -> None:
     console = Console(highlight=False, markup=False)
     known = "on a device whose accesses are not watched" if report.violations is None else "on a simulated device"
     console.print(f"{report.model} {known}, {report.clients} clients")
-    rows = list(_rows(report))
+    rows = list(rows_of(report))
     width = max(len(name) for name, _, _ in rows) + 2
     for name, value, wrong in rows:
         console.print(f"{name:<{width}}{value}", style="bold red" if wrong else None, soft_wrap=True)
@@ -26,7 +26,9 @@ def tell(report: Report) -> None:
         console.print(finding, style="red", soft_wrap=True)
 
 
-def _rows(r: Report) -> Iterator[tuple[str, str, bool]]:
+def rows_of(r: Report) -> Iterator[tuple[str, str, bool]]:
+    """What it is, its value, and whether that is wrong."""
+
     def ms(us: int | None) -> str:
         return "-" if us is None else f"{us / 1000:,.2f}"
 

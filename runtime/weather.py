@@ -37,6 +37,7 @@ __all__ = ["Weather"]
 MILLION = 1_000_000
 STARTED, YES_OR_NO = ("infer", "wait"), ("apply", "can_allocate")
 CALLS = (*STARTED, *YES_OR_NO)
+REMEMBERED = 4096  # faults that were injected, the last ones: more than any two generations have
 PLANNED = 64  # faults of each call that are planned ahead; nearly every generation ends long before
 RECOVERS = frozenset({"recover", "retry"})  # events of the device's table that lead to a reset
 NEEDS_A_PERSON = (ErrorClass.Compatibility, ErrorClass.Artifact, ErrorClass.Programming)
@@ -82,7 +83,8 @@ class Weather:
     failed_by: tuple[str, ...] = field(default=(), init=False)
     _actions: dict[str, list[str]] = field(factory=dict, init=False)  # that are possible, of each call
     _plan: Plan | None = field(default=None, init=False)
-    _came: list[Fault] = field(factory=list, init=False)
+    _came: list[Fault] = field(factory=list, init=False)  # without the first `_forgotten`
+    _forgotten: int = field(default=0, init=False)
     _fired_before: int = field(default=0, init=False)
     _executor: DeviceExecutor | None = field(default=None, init=False)
     _cause: str = field(default="", init=False)
@@ -145,10 +147,16 @@ class Weather:
         self._look()
 
     def end(self) -> None:
-        """No more faults."""
+        """No more faults, until `resume`."""
         with self._mu:
             self._over = True
             self._calm()
+
+    def resume(self) -> None:
+        """Faults again after `end`, as at the beginning of the generation; at once where the device serves."""
+        with self._mu:
+            self._over = self._blowing = False
+        self._look()
 
     def fired(self) -> int:
         """Faults that were injected so far."""
@@ -162,14 +170,17 @@ class Weather:
         """The faults that were injected from there on."""
         with self._mu:
             self._note()
-            return tuple(self._came[mark:])
+            return tuple(self._came[max(0, mark - self._forgotten) :])
 
     def _note(self) -> None:
         """Write down what was injected meanwhile; of what others planned only that it was."""
         if self._plan and self.simulator:
             self._came += self._plan.came(self.simulator.trace(self._plan.read))
         elif not self.rate or self.everywhere:
-            self._came += [UNKNOWN] * (self.fired() - self._fired_before - len(self._came))
+            self._came += [UNKNOWN] * (self.fired() - self._fired_before - self._forgotten - len(self._came))
+        if (more := len(self._came) - REMEMBERED) > REMEMBERED:
+            del self._came[:more]
+            self._forgotten += more
 
     # -- steps ---------------------------------------------------------------------------------------------------------
     def _see(self, rule: CompiledRule) -> None:
@@ -194,7 +205,7 @@ class Weather:
             ready = self._executor.ready()
             if ready and not self._blowing:
                 self._note()
-                self._mark = len(self._came)
+                self._mark = self._forgotten + len(self._came)
             if ready and not self._over:
                 self._blow()
             elif not self.everywhere:

@@ -1,0 +1,187 @@
+"""`calexec soak`: it is green where nothing grows, and red where something does."""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import seeded_leaks
+from executing import unused
+
+from runtime import breaks, engine, executor
+from runtime.calrt import Library
+from runtime.cli import run
+from runtime.exits import Exit
+from runtime.journal import Journal
+from runtime.simulator import Simulator
+from runtime.soak_command import LEAKS
+from runtime.soak_samples import COLUMNS, GROWS
+
+BUGS = breaks.bugs(LEAKS)
+SMALL = ("--jobs", "400", "--tokens", "5", "--clients", "2")
+PNG = b"\x89PNG"
+# What else grows with a leak of this quantity: what is kept is an object of Python's, and a thread has a stack.
+ALSO = {"blocks": {"rss_bytes"}, "rss_bytes": set(), "files": set(), "threads": {"rss_bytes"}, "handles": {"rss_bytes"}}
+
+
+@pytest.fixture
+def sim(library: Library, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulator]:
+    """The executor's rings and heaps are full after few jobs, and the collector need not look at all of pytest."""
+    monkeypatch.setattr(executor, "Journal", partial(Journal, 512))
+    monkeypatch.setattr(engine, "DISARMED_MAX", 16)
+    gc.collect()
+    gc.freeze()
+    yield unused(library)
+    gc.unfreeze()
+
+
+def soak(sim: Simulator, capsys: pytest.CaptureFixture[str], *args: str) -> tuple[Exit, dict[str, Any]]:
+    exit_ = run(["soak", "--device", str(sim.index), "--json", *args])
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    found: dict[str, Any] = json.loads(captured.out)
+    assert found["exit"] == exit_.name
+    return exit_, found
+
+
+# -- the whole command -------------------------------------------------------------------------------------------------
+def test_with_faults_and_then_without(sim: Simulator, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    files = tmp_path / "soak.json", tmp_path / "soak.png"
+    exit_, found = soak(
+        sim, capsys, *SMALL, "--faults", "0.02", "--seed", "3", "--report", str(files[0]), "--plot", str(files[1])
+    )
+    assert exit_ is Exit.OK, found["findings"]
+    told, samples = found["run"], found["samples"]
+    assert told["differences"] == told["violations"] == told["unexplained"] == told["wrong_steps"] == 0
+    assert told["ledger"] == []
+    assert told["leases_left"] == 0
+    assert samples["leases"] == [0] * len(samples["leases"])
+    assert told["resets"] == sum(told["drains"].values()) >= samples["recoveries"][-1] > 0
+    assert samples["faults"][-1] == told["faults"] > 0, "none after they were over"
+    completed, of = found["served_after_the_faults"]
+    assert completed == of > 0
+    assert set(found["slopes"]) == set(found["bounds"]) == {q.name for q in GROWS}
+    assert set(samples) == set(COLUMNS)
+    assert samples["jobs"] == sorted(set(samples["jobs"]))
+    assert samples["jobs"][-1] >= 400
+    assert json.loads(files[0].read_text(encoding="utf-8")) == found
+    assert files[1].read_bytes().startswith(PNG)
+
+
+def test_every_leak_is_seen(sim: Simulator, capsys: pytest.CaptureFixture[str]) -> None:
+    """Negative control, of all at once."""
+    with ExitStack() as stack:
+        for bug in BUGS:
+            stack.enter_context(bug.installed())
+        exit_, found = soak(sim, capsys, *SMALL)
+    seeded_leaks.give_back()
+    assert exit_ is Exit.GROWING
+    assert set(found["growing"]) >= {bug.seen_as for bug in BUGS}
+    for bug in BUGS:
+        assert any(text.startswith("it grows: ") for text in found["findings"])
+        assert not found["slopes"][bug.seen_as]["flat"]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", [bug.name for bug in BUGS])
+def test_a_leak_is_seen_alone(sim: Simulator, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    """Negative control."""
+    exit_, found = soak(sim, capsys, "--jobs", "2000", "--tokens", "16", "--clients", "2", "--break", name)
+    seeded_leaks.give_back()
+    assert exit_ is Exit.GROWING, found
+    assert found["break_seen"]
+    assert breaks.bug_named(name, LEAKS).seen_as in found["growing"]
+    assert set(found["growing"]) <= {found["growing"][-1]} | ALSO[breaks.bug_named(name, LEAKS).seen_as]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("faults", ["0", "0.01"])
+def test_f64_flat_over_many_jobs(library: Library, capsys: pytest.CaptureFixture[str], faults: str) -> None:
+    """As a service is: nothing is smaller than usual."""
+    exit_, found = soak(unused(library), capsys, "--jobs", "100000", "--faults", faults)
+    assert exit_ is Exit.OK, found["findings"]
+    assert sum(found["jobs"].values()) >= 100_000
+    assert len(found["slopes"]) == len(GROWS)
+
+
+# -- a device that ends ------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("more", "resets", "why"),
+    [
+        (("--recoveries-max", "3"), 3, "all 3 recoveries are used up; the last fault was "),
+        (("--policy", "exit"), 0, "the policy never resets; the last fault was "),
+    ],
+)
+def test_a_device_that_failed_names_why(
+    sim: Simulator, capsys: pytest.CaptureFixture[str], more: tuple[str, ...], resets: int, why: str
+) -> None:
+    exit_, found = soak(sim, capsys, *SMALL, "--faults", "0.2", *more)
+    assert exit_ is Exit.FAILED, found["findings"]
+    assert found["run"]["device_failed"]
+    assert found["run"]["resets"] == resets
+    assert why in found["ended_by"]
+    assert found["run"]["quarantined_bytes"] <= (resets + 1) * 250_000, "a pool for each"
+
+
+def test_a_device_that_failed_of_itself_is_red(
+    sim: Simulator, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negative control: nothing explains it."""
+    monkeypatch.setattr("runtime.soak_command.ended_by", lambda *of: "")
+    exit_, found = soak(sim, capsys, *SMALL, "--faults", "0.2", "--recoveries-max", "1")
+    assert exit_ is Exit.UNEXPLAINED
+    assert "unexplained: the device Failed, and no injected fault leads there" in found["findings"]
+
+
+# -- what is shown and written -----------------------------------------------------------------------------------------
+def test_what_a_user_reads_and_has_without_matplotlib(
+    sim: Simulator, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    files = ("--report", str(tmp_path / "s.json"), "--plot", str(tmp_path / "s.png"))
+    exit_ = run(["soak", "--device", str(sim.index), *SMALL, "--every", "0", *files])
+    captured = capsys.readouterr()
+    assert exit_ is Exit.OK, captured.out
+    *lines, last = captured.err.splitlines()
+    assert len(lines) > 30, "a line for each lap"
+    assert all("no faults: " in line and "RSS, MiB" in line for line in lines)
+    assert "s.png was not drawn: matplotlib is not installed" in last
+    assert [path.name for path in tmp_path.iterdir()] == ["s.json"]
+    for quantity in GROWS:
+        assert any(line.strip().startswith(quantity.about) and "flat" in line for line in captured.out.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("args", "exit_", "message"),
+    [
+        (["--jobs", "100"], Exit.USAGE, "--jobs 100 is too little to see what grows; at least 10240: 40 laps of 4"),
+        (["--jobs", "9999", "--hours", "1"], Exit.USAGE, "give one"),
+        (["--hours", "0"], Exit.USAGE, "0 is not in the range"),
+        (["--hours", "nan"], Exit.USAGE, "nan is not in the range 0<x<=10000"),
+        (["--every", "nan"], Exit.USAGE, "nan is not in the range 0<=x<=86400"),
+        (["--faults", "2"], Exit.USAGE, "2.0 is not in the range 0<=x<=1"),
+        (["--tokens", "300", "--clients", "1"], Exit.USAGE, "--tokens 300 leaves no room for a prompt: max_seq is 256"),
+        (["--plot", "soak.bmp"], Exit.USAGE, "--plot soak.bmp is none of .png, .svg, .pdf"),
+        (["--report", "/nowhere/s.json"], Exit.NOT_WRITTEN, "cannot write /nowhere/s.json: its folder is not there"),
+        (["--break", "nix"], Exit.USAGE, "no seeded bug is called 'nix'; there are results, "),
+        (["--model", "nix"], Exit.USAGE, "'nix' is no file"),
+    ],
+)
+def test_what_cannot_be_asked(capsys: pytest.CaptureFixture[str], args: list[str], exit_: Exit, message: str) -> None:
+    assert run(["soak", *args]) is exit_
+    err = capsys.readouterr().err
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_leaks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["soak", "--list-breaks"]) is Exit.OK
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [bug.name for bug in BUGS]
+    assert {bug.seen_as for bug in BUGS} == {q.name for q in GROWS} - {"device_bytes"}
