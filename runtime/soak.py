@@ -19,10 +19,11 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
+from machines.protocol.host import IDLE
 from runtime.clients import Clients
 from runtime.executor import DeviceExecutor
 from runtime.prompts import Prompt
-from runtime.run import IDLE, IDLE_S
+from runtime.run import IDLE_S
 from runtime.soak_samples import Histogram, Samples, measured
 from runtime.soak_verdict import Pool
 from runtime.tally import Ends, Tally

@@ -15,7 +15,7 @@ import pytest
 import seeded_leaks
 from executing import unused
 
-from runtime import breaks, engine, executor
+from runtime import breaks, engine, executor, soak_plot
 from runtime.calrt import Library
 from runtime.cli import run
 from runtime.exits import Exit
@@ -52,8 +52,13 @@ def soak(sim: Simulator, capsys: pytest.CaptureFixture[str], *args: str) -> tupl
 
 
 # -- the whole command -------------------------------------------------------------------------------------------------
-def test_with_faults_and_then_without(sim: Simulator, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_with_faults_and_then_without(
+    sim: Simulator, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is drawn is looked at, and not drawn: that takes longer than the soak."""
     files = tmp_path / "soak.json", tmp_path / "soak.png"
+    drawn: list[Any] = []
+    monkeypatch.setattr(soak_plot, "small_multiples", lambda *of, **how: drawn.append((of, how)))
     exit_, found = soak(
         sim, capsys, *SMALL, "--faults", "0.02", "--seed", "3", "--report", str(files[0]), "--plot", str(files[1])
     )
@@ -72,7 +77,12 @@ def test_with_faults_and_then_without(sim: Simulator, capsys: pytest.CaptureFixt
     assert samples["jobs"] == sorted(set(samples["jobs"]))
     assert samples["jobs"][-1] >= 400
     assert json.loads(files[0].read_text(encoding="utf-8")) == found
-    assert files[1].read_bytes().startswith(PNG)
+    (((path, panels), how),) = drawn
+    assert path == files[1]
+    assert {q.about for q in GROWS} <= {panel.title for panel in panels}
+    assert all(len(series.x) == len(samples["jobs"]) for panel in panels for series in panel.series)
+    assert 0 < len(how["marks"]) <= told["resets"]
+    assert how["shaded"] == (0, found["warm_from_job"])
 
 
 def test_every_leak_is_seen(sim: Simulator, capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,12 +113,16 @@ def test_a_leak_is_seen_alone(sim: Simulator, capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("faults", ["0", "0.01"])
-def test_f64_flat_over_many_jobs(library: Library, capsys: pytest.CaptureFixture[str], faults: str) -> None:
+def test_f64_flat_over_a_hundred_thousand_jobs(
+    library: Library, capsys: pytest.CaptureFixture[str], tmp_path: Path, faults: str
+) -> None:
     """As a service is: nothing is smaller than usual."""
-    exit_, found = soak(unused(library), capsys, "--jobs", "100000", "--faults", faults)
+    plot = tmp_path / "soak.png"
+    exit_, found = soak(unused(library), capsys, "--jobs", "100000", "--faults", faults, "--plot", str(plot))
     assert exit_ is Exit.OK, found["findings"]
     assert sum(found["jobs"].values()) >= 100_000
     assert len(found["slopes"]) == len(GROWS)
+    assert plot.read_bytes().startswith(PNG)
 
 
 # -- a device that ends ------------------------------------------------------------------------------------------------
