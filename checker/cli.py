@@ -32,6 +32,7 @@ from checker.campaign import (
     plan_campaign,
     plan_scope,
 )
+from checker.conform import command as replaying
 from checker.engines import ENGINES, EngineError, Search
 from checker.exits import Exit
 from checker.memory import default_limit_mb
@@ -43,6 +44,7 @@ from machines.rulebook import Rulebook
 from machines.table import RulebookError
 
 DEFAULT_TARGET = "machines.protocol:RULEBOOK"
+REPLAY = "replay"  # the one word that is no MODULE:RULEBOOK
 DEFAULT_WORKERS = min(2, os.cpu_count() or 1)
 
 EPILOG = f"""\b
@@ -53,6 +55,7 @@ Examples:
                                                      one scope of your choice
   check-states my_package.my_module:RULEBOOK         your own machines
   check-states --list                                runs, parameters, properties
+  check-states replay run.jsonl                      was what happened allowed? (check-states replay --help)
 
 \b
 Exit codes:
@@ -260,11 +263,17 @@ def run(args: Sequence[str] | None = None) -> Exit:
     """The command with every failure turned into its exit code and its lines on stderr."""
     try:
         _prepare_streams()
-        done = command.main(args, prog_name="check-states", standalone_mode=False)
+        given = list(sys.argv[1:] if args is None else args)
+        asked, name = (
+            (replaying.command, f"check-states {REPLAY}") if given[:1] == [REPLAY] else (command, "check-states")
+        )
+        done = asked.main(given[asked is not command :], prog_name=name, standalone_mode=False)
         sys.stdout.flush()  # what cannot be written must be known before the exit code is
         return done if isinstance(done, Exit) else Exit.PROVED  # --help and --version end with 0
     except Failure as e:
         return _fail(e.exit, *e.lines)
+    except replaying.NotDone as e:
+        return _fail(e.exit, str(e))
     except click.UsageError as e:
         return _fail(Exit.USAGE, f"{e.format_message()} (see check-states --help)")
     except EngineError as e:

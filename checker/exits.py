@@ -28,6 +28,8 @@ class Exit(enum.IntEnum):
     NO_ENGINE = 7, "the C engine was demanded and there is no working compiler, or an engine broke down"
     NOT_COVERED = 8, "everything holds, but a row or rule never fired (or one declared unreachable did)"
     NOT_WRITTEN = 9, "a report could not be written"
+    NO_END = 10, "replay: the rulebook allows every line, but the journal has no end, so its last lines may be missing"
+    NOT_A_JOURNAL = 11, "replay: the file cannot be read, or is no journal"
     INTERRUPTED = 130, "interrupted (Ctrl-C)"
     TERMINATED = 143, "terminated (SIGTERM)"
 

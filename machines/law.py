@@ -90,13 +90,15 @@ class Law(Bookkeeping):
         return books.shared, own, books.elements[linked[0]][linked[1]] if linked else NOBODY
 
     def enabled(self, books: Books, lawful: Lawful, key: Key | None) -> bool:
-        """Whether `fire` would take the step; nothing is changed, but the element is there afterwards."""
+        """Whether `fire` would take the step. Nothing is changed."""
         if lawful.sort:
             self.element(books, lawful.sort, key)  # type: ignore[arg-type]
         s, e, linked = self.owners(books, lawful, key)
-        return bool(lawful.guard(s, e, linked, NOBODY)) and not isinstance(
-            self._writes(books, lawful, (s, e, linked)), Refusal
-        )
+        may = bool(lawful.guard(s, e, linked, NOBODY))
+        may = may and not isinstance(self._writes(books, lawful, (s, e, linked)), Refusal)
+        if lawful.sort:
+            self.leave(books, lawful.sort, key)  # type: ignore[arg-type]
+        return may
 
     def fire(self, books: Books, lawful: Lawful, key: Key | None) -> Refusal | None:
         """Take the step. What is refused changes nothing."""

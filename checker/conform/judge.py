@@ -24,7 +24,7 @@ from machines.law import Law, Refusal
 from machines.protocol import RULEBOOK
 from machines.protocol.host import WAITS
 
-__all__ = ["Judge", "Refuted", "refusal_of"]
+__all__ = ["LIMIT", "Judge", "Refuted", "TooMany", "refusal_of", "told"]
 
 LIMIT = 1000  # possible states
 OPTIONAL = {"number": frozenset({"number", "at_us", "rule", "element", "generation", "observed"})}
@@ -56,12 +56,14 @@ def told(record: Mapping[str, Any]) -> str:
 
 @define(eq=False)
 class Judge:
-    """limit: of possible states. chain: whether it is judged.
+    """limit: of possible states. chain: whether it is judged. known: what earlier calls have taught, where the records
+    begin in the middle.
 
     steps, calls: how many were judged. rules: how often each was fired. unsure: why not all was judged, in words."""
 
     limit: int = LIMIT
     chain: bool = True
+    known: Abi | None = None
     courses: list[Course] = field(factory=list, init=False)
     abi: Abi | None = field(default=None, init=False)
     ended: bool = field(default=False, init=False)
@@ -139,7 +141,8 @@ class Judge:
             raise Refuted(record, Refusal("form", "the initial state is that before step 0, and no other"), [])
         self._begin(law, record)
         if record["calls"] is not None:
-            self.abi = Abi(record["calls"])
+            self.abi = self.known or Abi(record["calls"])
+            self._begun = self.known is not None
 
     def _begin(self, law: Law, record: Mapping[str, Any]) -> None:
         try:
@@ -148,9 +151,7 @@ class Judge:
             raise Refuted(record, Refusal("state", f"its state is none: {error}"), self.courses) from None
         at_us = self.courses[0].at_us if self.courses else None
         self.courses = [Course(law, books, record["begins"], at_us, record["generation"])]
-        self._begun = record["begins"] == 0
-        if self.abi:
-            self._begun = False
+        self._begun = False
 
     def _gap(self, record: Mapping[str, Any]) -> None:
         self.unsure.append(f"{record['gap']} steps before step {record['begins']} were not written")
@@ -178,7 +179,10 @@ class Judge:
             return
         self.rules[taken.lawful.rule.id] += 1
         self.jobs += taken.lawful.rule.id.startswith("client.arrive.")
-        if self.abi and taken.course is self.courses[0]:
+        rule = taken.lawful.rule
+        if self.abi and said.at_us is None and (rule.begins or rule.outcome):
+            self._no_more_calls(record, "when it was is not known")
+        if self.abi:
             wrong = self.abi.step(
                 taken.lawful, taken.key, taken.course.number - 1, said.at_us, taken.course.generation, said.observed
             )
@@ -199,10 +203,13 @@ class Judge:
         steps = {(t.lawful.rule.id, t.key) for t in found}
         self.courses = [t.course for t in found]
         self.most_states = max(self.most_states, len(found))
-        if len(found) > 1 and len(steps) > 1 and self.abi:
-            self.unsure.append(f"from {told(record)} on calls are not judged: it may be several steps")
-            self.abi = None
+        if len(steps) > 1 and self.abi:
+            self._no_more_calls(record, "it may be several steps")
         return found[0] if len(steps) == 1 else None
+
+    def _no_more_calls(self, record: Mapping[str, Any], why: str) -> None:
+        self.unsure.append(f"from {told(record)} on calls are not judged: {why}")
+        self.abi = None
 
     def _one(self, record: Mapping[str, Any], said: Said, course: Course) -> Taken:
         wrong = course.step(str(said.rule), said.key, said.number, said.at_us, said.generation, said.observed)
@@ -244,15 +251,12 @@ class Judge:
         self.ended = True
 
 
-def refusal_of(records: Iterable[Mapping[str, Any]], chain: bool = True, limit: int = LIMIT) -> str:
+def refusal_of(records: Iterable[Mapping[str, Any]], chain: bool = True, known: Abi | None = None) -> str:
     """What is wrong with a journal, or "". Raises TooMany."""
-    judge = Judge(limit, chain)
+    judge = Judge(chain=chain, known=known)
     try:
         for record in records:
             judge.feed(record)
     except Refuted as refuted:
         return str(refuted)
     return ""
-
-
-__all__ += ["TooMany", "told"]

@@ -66,6 +66,8 @@ def possible(courses: list[Course], said: Said, limit: int) -> tuple[list[Taken]
     for course in courses:
         for lawful in _rules(course.law, said):
             for start, key in _elements(course, lawful, said):
+                if said.rule is None and not course.law.enabled(start.books, lawful, key):
+                    continue
                 after = start.copy()
                 wrong = after.step(lawful.rule.id, key, said.number, said.at_us, said.generation, said.observed)
                 refusal = refusal or wrong
@@ -122,7 +124,7 @@ def _named(course: Course, sort: str, key: Any) -> Iterator[tuple[Course, Key]]:
         courses += [_renamed(course, linked[0], k, linked[1]) for k in unnamed]
     for start in courses:
         yield start, key
-        for other in start.books.elements[sort]:
+        for other in list(start.books.elements[sort]):
             if _is_unnamed(other) and (not linked or other[-1] == linked[1]):  # type: ignore[index]
                 yield _renamed(start, sort, other, key), key
 
