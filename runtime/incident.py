@@ -39,6 +39,7 @@ __all__ = ["FORMAT", "Incident", "Incidents", "dossier", "moment"]
 FORMAT = 1
 PREFIX, SUFFIX = "incident-", ".json"
 JOBS_MAX = 1000
+NOT_KNOWN = "not known"  # a CalRT that keeps no record of its calls
 ORPHANED_S = 3600  # a file that was begun so long ago, and never became one
 
 
@@ -90,6 +91,7 @@ def dossier(
     health: Callable[[], Health],
 ) -> dict[str, Any]:  # fmt: skip
     """Everything, as plain data. then: the moment of the step; the rest is as it is now, and `journal` says how far."""
+    journal = list(engine.journal.records(lambda: last_calls(calls.library, calls.config.device)))
     return {
         "incident": FORMAT,
         **attrs.asdict(incident),
@@ -98,7 +100,8 @@ def dossier(
         "health": health().as_dict(),
         "counters": dict(_samples(metrics)),
         **then,
-        "journal": list(engine.journal.records(lambda: last_calls(calls.library, calls.config.device))),
+        "abi": _calls(journal),
+        "journal": journal,
     }
 
 
@@ -110,6 +113,14 @@ def _versions(calls: DeviceCalls) -> dict[str, str]:
         "python": platform.python_version(),
         "platform": platform.platform(),
     }
+
+
+def _calls(journal: list[dict[str, Any]]) -> Any:
+    """Which calls of the ABI are in the journal, by their numbers."""
+    if journal[0]["calls"] is None:
+        return NOT_KNOWN
+    made = [record["id"] for record in journal if "id" in record]
+    return {"first": min(made, default=None), "last": max(made, default=None)}
 
 
 def _samples(metrics: Metrics) -> Iterator[tuple[str, float]]:

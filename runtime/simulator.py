@@ -257,10 +257,10 @@ class Simulator:
 
     def _records(self, name: str, kind: type[Any], start: int = 0, most: int | None = None) -> list[Any]:
         capacity, found = 256 if most is None else most, []
-        while True:
+        while True:  # pages are of numbers, and the oldest may be gone
             page, read, total = (kind * capacity)(), u32(), i64()
             self._do(name, start, capacity, page, ctypes.byref(read), ctypes.byref(total))
             found += page[: read.value]
-            if read.value < capacity or most is not None:
+            start += capacity
+            if start >= total.value or most is not None:
                 return found
-            start = found[-1].number + 1

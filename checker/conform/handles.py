@@ -47,7 +47,7 @@ class Handles:
     flights: dict[int, int] = field(factory=dict)  # by output: the input of its job
     device: int = 0
     ends: list[tuple[int, int, Call]] = field(factory=list)
-    names: dict[int, set[str]] = field(factory=dict)  # by handle: its model, and the tensors that were mapped
+    names: dict[int, set[str]] = field(factory=dict)  # by handle that was seen made: its model and mapped tensors
     managers: set[int] = field(factory=set)  # KvManagers
 
     def began(self, call: Call) -> str:
@@ -89,8 +89,10 @@ class Handles:
             self._moved(handle, event, call.call)
         if call.call in BEGINNINGS:
             self.states[call.handle] = {(EVENTS[call.call][0].name, _after_creation(call.call))}
-        if call.call in ("create_input", "create_output", "map_buf"):
-            self.names.setdefault(call.handle, set()).add(call.text)
+        if call.call in ("create_input", "create_output"):
+            self.names[call.handle] = {call.text}
+        if call.call == "map_buf" and call.handle in self.names:
+            self.names[call.handle].add(call.text)
         if call.call == "create_kv":
             self.managers.add(call.handle)
         if call.call == "open":

@@ -10,6 +10,7 @@ A journal that ends without saying so is not refuted: all of it was allowed, and
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -76,6 +77,7 @@ class Judge:
     unsure: list[str] = field(factory=list, init=False)
     _last: str = field(default="", init=False)
     _begun: bool = field(default=False, init=False)
+    _unnamed: bool = field(default=False, init=False)  # an element may be there that no line has named
 
     def feed(self, record: Mapping[str, Any]) -> None:
         """Raises Refuted, or TooMany."""
@@ -141,7 +143,7 @@ class Judge:
             raise Refuted(record, Refusal("form", "the initial state is that before step 0, and no other"), [])
         self._begin(law, record)
         if record["calls"] is not None:
-            self.abi = self.known or Abi(record["calls"])
+            self.abi = copy.deepcopy(self.known) or Abi(record["calls"])
             self._begun = self.known is not None
 
     def _begin(self, law: Law, record: Mapping[str, Any]) -> None:
@@ -185,7 +187,7 @@ class Judge:
         if self.abi:
             wrong = self.abi.step(
                 taken.lawful, taken.key, taken.course.number - 1, said.at_us, taken.course.generation, said.observed
-            )
+            ) or self.abi.tidy(taken.course.books, said.at_us)
             if wrong:
                 raise Refuted(record, Refusal("calls", wrong), self.courses)
 
@@ -194,13 +196,15 @@ class Judge:
         if len(self.courses) == 1 and said.rule is not None:
             (course,) = self.courses
             lawful = course.law.rules.get(said.rule)
-            if lawful is None or not lawful.sort or said.key in course.books.elements[lawful.sort]:
+            if not (self._unnamed or (lawful and lawful.sort and said.key is None)):
                 return self._one(record, said, course)
-        self.missing += said.rule is None
-        found, refusal = possible(self.courses, said, self.limit)
+        named = self.courses[0].law.rules.get(said.rule or "")
+        missing = said.rule is None or bool(named and named.sort and said.key is None)
+        self.missing += missing
+        self._unnamed = self._unnamed or missing
+        found, steps, refusal = possible(self.courses, said, self.limit)
         if not found:
             raise Refuted(record, refusal or Refusal("guard", "no rule that fits is enabled"), self.courses)
-        steps = {(t.lawful.rule.id, t.key) for t in found}
         self.courses = [t.course for t in found]
         self.most_states = max(self.most_states, len(found))
         if len(steps) > 1 and self.abi:

@@ -59,9 +59,14 @@ class Taken:
     key: Key | None
 
 
-def possible(courses: list[Course], said: Said, limit: int) -> tuple[list[Taken], Refusal | None]:
-    """The steps, in different states; where there is none, why not the first one. Raises TooMany."""
+Steps = set[tuple[str, Key | None]]
+
+
+def possible(courses: list[Course], said: Said, limit: int) -> tuple[list[Taken], Steps, Refusal | None]:
+    """The different states that it may have led to, each with a step; all steps, as rules and elements; where there is
+    none, why not the first one that was tried. Raises TooMany."""
     found: dict[Any, Taken] = {}
+    steps: Steps = set()
     refusal: Refusal | None = None
     for course in courses:
         for lawful in _rules(course.law, said):
@@ -72,12 +77,13 @@ def possible(courses: list[Course], said: Said, limit: int) -> tuple[list[Taken]
                 wrong = after.step(lawful.rule.id, key, said.number, said.at_us, said.generation, said.observed)
                 refusal = refusal or wrong
                 if wrong is None:
+                    steps.add((lawful.rule.id, key))
                     found.setdefault((after.books.frozen(), after.generation), Taken(after, lawful, key))
                 if len(found) > limit:
                     raise TooMany
     if not found and said.rule is not None and said.rule not in courses[0].law.rules:
         refusal = Refusal("rule", "the rulebook has no such rule")
-    return list(found.values()), refusal
+    return list(found.values()), steps, refusal
 
 
 def _rules(law: Law, said: Said) -> Iterator[Lawful]:

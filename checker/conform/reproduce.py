@@ -16,9 +16,10 @@ _STEPS = '''"""{title}
 The state before the first of these records, and the records; the last one is refused.
 """
 
-from checker.conform.abi import Abi, Window  # noqa: F401
+from checker.conform.abi import Abi  # noqa: F401
 from checker.conform.handles import Handles  # noqa: F401
 from checker.conform.judge import refusal_of
+from checker.conform.learnt import Learnt, Window  # noqa: F401
 from checker.conform.words import Call  # noqa: F401
 
 HEAD = {head}

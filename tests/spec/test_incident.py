@@ -70,6 +70,8 @@ def test_a_recovery_leaves_a_dossier(library: Library, tmp_path: Path) -> None:
     assert found["health"]["ready"] in (True, False)
     assert refusal_of(found["journal"]) == ""
     assert "lifecycle.recover" in [step.get("rule") for step in found["journal"]]
+    made = [call["id"] for call in found["journal"] if "call" in call]
+    assert found["abi"] == {"first": made[0], "last": made[-1]}
     assert {"infer", "reset_ccu"} <= {call.get("call") for call in found["journal"]}
 
 
@@ -90,6 +92,20 @@ def test_the_jobs_are_in_it_and_not_what_users_said(library: Library, tmp_path: 
     assert (record["state"], record["old"]) == ("Quarantined", 1)
     assert found["variables"]["device"] == "Recovering"
     assert "101, 102" not in json.dumps(found), "S12"
+
+
+def test_a_calrt_without_a_record_of_its_calls(
+    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a real device's."""
+    with executing(library, incident_directory=str(tmp_path)) as b:
+        monkeypatch.setattr("runtime.simulator.CALRT_NAME", "of_a_vendor.so")
+        lost(b)
+        until(lambda: files(tmp_path))
+    found = content(files(tmp_path)[0])
+    assert found["abi"] == "not known"
+    assert found["journal"][0]["calls"] is None
+    assert refusal_of(found["journal"]) == ""
 
 
 def test_a_failed_device_and_a_dead_actor_leave_one_too(library: Library, tmp_path: Path) -> None:
