@@ -155,6 +155,7 @@ def made(lied: Records, folder: Path, capsys: pytest.CaptureFixture[str]) -> tup
     return test, capsys.readouterr().out.splitlines()[1].strip().split(": ", 1)[1]
 
 
+@pytest.mark.nightly
 def test_the_test_fails_in_the_same_way(records: Records, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Self-contained: it is run where nothing else is, by a process of its own."""
     test, why = made(forms_of_lies(records)["a guard"], tmp_path, capsys)
