@@ -20,10 +20,10 @@ import pytest
 from attrs import frozen
 
 from machines.protocol import RULEBOOK
-from machines.rulebook import Property
+from machines.rulebook import Property, Sometimes
 from tests.spec.claims import FAST, KEY, Claim
 from tests.spec.failures import FAILURES
-from tests.spec.mutations import MUTATIONS
+from tests.spec.mutations import MUTATIONS, Mutation
 from tests.spec.requirements import GROUPS, Group, Requirement, claimable, rows, shows_property
 
 __all__ = ["DOCUMENT", "ROOT", "Evidence", "State", "collected", "evidence_of", "page", "problems", "state_of"]
@@ -39,10 +39,10 @@ INTRODUCTION = f"""\
 GENERATED from tests/spec/requirements.py and the tests' own claims by `{COMMAND}`. Do not edit: a test compares.
 
 A line of the specification has an id. Tests claim ids (`@pytest.mark.shows("FI05")`), and `pytest --shows FI05` runs
-them. *Proved* are properties of the rulebook: `make check-states` proves them in its scopes, of the protocol and not
-of the running executor, so they stand beside tests and never alone. *Red when* names the line of the executor that
-was made wrong on purpose, and the test saw it (`tests/spec/mutations.py`). *fast* is `make test`, *nightly* `make
-nightly`. All of it is on the simulated device.
+them. *Proved* and *reached* are properties of the rulebook: `make check-states` proves them in its scopes, of the
+protocol and not of the running executor, so they stand beside tests and never alone. *Red when* says what the
+executor does when one line of that file is made wrong on purpose; then the tests of that row fail
+(`tests/spec/mutations.py`). *fast* is `make test`, *nightly* `make nightly`. All of it is on the simulated device.
 
 What needs 24 h, real hardware, Phase B or the vendor's SDK is not shown, and a test that claims it is an error;
 *instead* is what comes near. What a line *depends on* are vendor facts: nothing here shows them, an unknown one
@@ -122,7 +122,8 @@ def _lines(claims: list[Claim], groups: list[Group]) -> Iterator[str]:
     yield from _head("number", "what must happen", "shown by", "tier")
     for number, says in FAILURES.items():
         mine = tuple(c for c in claims if c.id == number)
-        yield _cells(number, says, _tests(mine), _tiers(mine))
+        cited = [p for p in RULEBOOK.properties if p.cites == number]
+        yield _cells(number, says, "<br>".join([_tests(mine), *_proved(cited)]), _tiers(mine))
 
 
 def _counts(claims: list[Claim], groups: list[Group]) -> Iterator[str]:
@@ -138,11 +139,9 @@ def _counts(claims: list[Claim], groups: list[Group]) -> Iterator[str]:
 
 def _row(row: Requirement, evidence: Evidence) -> str:
     state = state_of(row, evidence)
-    shown = [_tests(evidence.claims, row)]
-    if evidence.properties:
-        shown.append("proved: " + ", ".join(f"`{p.id}`" for p in evidence.properties))
+    shown = [_tests(evidence.claims, row), *_proved(evidence.properties)]
     if mutations := [m for m in MUTATIONS if m.row == row.id]:
-        shown.append("red when: " + "; ".join(f"{m.wrong}{' (nightly)' if m.nightly else ''}" for m in mutations))
+        shown.append("red when: " + "; ".join(_mutation(m) for m in mutations))
     if row.facts:
         shown.append("depends on: " + ", ".join(f"`{f}`" for f in row.facts))
     if row.instead:
@@ -151,6 +150,17 @@ def _row(row: Requirement, evidence: Evidence) -> str:
     return _cells(
         row.id, row.line, row.says, "<br>".join(filter(None, shown)), _tiers(evidence.claims), state.value + reason
     )
+
+
+def _proved(properties: Iterable[Property]) -> Iterator[str]:
+    """What must be possible is reached; what must hold is proved."""
+    for word, wanted in (("proved", False), ("reached", True)):
+        if names := [f"`{p.id}`" for p in properties if isinstance(p, Sometimes) is wanted]:
+            yield f"{word}: {', '.join(names)}"
+
+
+def _mutation(mutation: Mutation) -> str:
+    return f"{mutation.wrong} ({mutation.file}{', nightly' if mutation.nightly else ''})"
 
 
 def _tests(claims: Iterable[Claim], row: Requirement | None = None) -> str:
