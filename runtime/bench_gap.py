@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from runtime.bench_calls import NotTheSame
 from runtime.bench_line import Goal, Line, line
+from runtime.bench_profile import Profile, Steps, between, steps_of
 from runtime.bench_setting import HOST_MS, Setting
 from runtime.bench_sides import DEVICES, TRACE, Client, Token, executor_on, still
 from runtime.executor import DeviceExecutor
@@ -30,7 +31,7 @@ from runtime.run import idle
 from runtime.simulator import Ended, Simulator
 from runtime.together import together
 
-__all__ = ["GAP", "Block", "Job", "blocks_of", "gap_lines", "gap_ms"]
+__all__ = ["GAP", "Block", "Job", "blocks_of", "gap_lines", "gap_ms", "gap_profile"]
 
 GAP = "gap"
 LATENCY_MS = 5
@@ -40,19 +41,22 @@ HANDOFFS = 3
 HOT, COLD = 3_000, 50  # hand-offs to measure; the cold ones after a pause as long as a job
 UTILISATION = Goal(97, at_most=False)  # %
 AS_FLOOR = Goal(1.0)
+BEGINS = "the next one is on the device"
 
 
 @frozen
 class Job:
     """One job on the device's clock (us). wait_us: from its client's request until infer() had accepted it; total_us:
-    until its client had the logits."""
+    until its client had the logits. returned_us: when its Wait() had returned, by the clock in C."""
 
     client: int
+    job_id: int
     asked_us: float
     wait_us: float
     total_us: float
     begin_us: int
     told_us: int
+    returned_us: float
 
 
 @frozen
@@ -76,9 +80,12 @@ def gap_lines(s: Setting) -> Iterator[Line]:
     handoffs = _handoffs_us(s)
     with executor_on(s.manifest, jobs_max=2 * clients, sequences_max=2 * clients) as executor:
         simulator.set(decode_us=1_000 * LATENCY_MS)
-        found = list(blocks_of(served(executor, simulator, clients, jobs), s.size.jobs))
+        zero_us = zero_of(simulator)
+        found = served(executor, simulator, clients, jobs, zero_us)
+        steps = steps_of(executor.journal)
     s.step(gap_ms(s))
-    yield from lines_of(found, handoffs, clients)
+    yield from lines_of(list(blocks_of(found, s.size.jobs)), handoffs, clients)
+    s.told(gap_profile(found, steps, zero_us))
 
 
 def gap_ms(s: Setting) -> float:
@@ -116,6 +123,26 @@ def _handoffs_us(s: Setting) -> tuple[float, float]:
     return float(np.median(hot)) / 1_000, float(np.median(cold)) / 1_000
 
 
+def gap_profile(jobs: Items[Job], steps: Steps, zero_us: float) -> Profile:
+    """What happens in a gap: steps of the job that has ended, and of the next one."""
+    timelines = [
+        dict(_moments(a, b, steps, zero_us)) for a, b in pairwise(jobs) if {a.job_id, b.job_id} <= steps.keys()
+    ]
+    gaps = [b.begin_us - a.told_us for a, b in pairwise(jobs)]
+    return Profile("Between two jobs on the device", float(np.median(gaps)), tuple(between(timelines, BEGINS)))
+
+
+def _moments(ended: Job, following: Job, steps: Steps, zero_us: float) -> Iterator[tuple[str, float]]:
+    """(moment, us since the device could tell of the end)."""
+    yield "told", 0.0
+    yield "Wait() returned", ended.returned_us - ended.told_us
+    for job, whose in ((ended, "ended"), (following, "next")):
+        for rule, at_us in steps[job.job_id].items():
+            if ended.told_us <= at_us - zero_us <= following.begin_us:
+                yield f"{rule} ({whose})", at_us - zero_us - ended.told_us
+    yield BEGINS, float(following.begin_us - ended.told_us)
+
+
 # -- the jobs ----------------------------------------------------------------------------------------------------------
 
 
@@ -137,15 +164,15 @@ def _block(jobs: Items[Job]) -> Block:
     )  # fmt: skip
 
 
-def served(executor: DeviceExecutor, simulator: Simulator, clients: int, jobs: int) -> list[Job]:
-    """So many jobs of so many clients, in the order in which they were on the device. Raises NotTheSame."""
+def served(executor: DeviceExecutor, simulator: Simulator, clients: int, jobs: int, zero_us: float) -> list[Job]:
+    """So many jobs of so many clients, in the order in which they were on the device. zero_us: as of `zero_of`. Raises
+    NotTheSame."""
     all_ = [Client(executor) for _ in range(clients)]
     for number, client in enumerate(all_):
         client.prefill(number, PROMPT)
         client.tokens = []
     idle(executor)
     begun = len(simulator.jobs())
-    zero_us = zero_of(simulator)
     left = itertools.count(jobs - 1, -1)  # next() of it is one step
 
     def serve(number: int) -> None:
@@ -166,8 +193,9 @@ def matched(tokens: Items[tuple[int, Token]], ended: Items[Ended], zero_us: floa
     in_order = sorted(tokens, key=lambda item: item[1].timings.submitted_us or 0)
     return [
         Job(
-            client, t.asked_ns / 1_000 - zero_us, (t.timings.submitted_us or 0) - t.asked_ns / 1_000,
+            client, t.job_id, t.asked_ns / 1_000 - zero_us, (t.timings.submitted_us or 0) - t.asked_ns / 1_000,
             (t.awake_ns - t.asked_ns) / 1_000, record.begin_us, record.told_us,
+            (t.timings.completed_us or 0) - zero_us,
         )
         for (client, t), record in zip(in_order, ended, strict=True)
     ]  # fmt: skip

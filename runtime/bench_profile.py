@@ -10,8 +10,9 @@ last, because it costs something.
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from collections.abc import Sequence as Items
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,9 +24,10 @@ from runtime.bench_sides import Client, Side, Token, still, times_ns
 from runtime.journal import Journal
 from runtime.status import MILESTONES, JobTimings
 
-__all__ = ["Part", "Profile", "legs", "profiled", "threads_now"]
+__all__ = ["Part", "Profile", "Steps", "Thread", "between", "legs", "profiled", "steps_of", "threads_now"]
 
 AWAKE = "awake"
+COMMON = 0.8  # of the timelines have a moment that is shown
 PROMPT = tuple(range(16))
 MEASURED = tuple(name for name, a in fields_dict(JobTimings).items() if a.metadata.get("measures"))
 TASKS = Path("/proc/self/task")
@@ -44,17 +46,18 @@ class Part:
 
 @frozen
 class Profile:
-    """title: of what. legs: from one milestone or step to the next; their sum is about a token. measured: what the job
-    says that it took in between. threads: on a processor, and how often each began to wait. calls: inside CalRT.
-    layers: steps of the rulebook, and the CPU time of the layers, each without the others."""
+    """title: of what; us: how long that takes, the median. legs: from one milestone or step to the next; their sum is
+    about that. measured: what the job says that it took in between. threads: on a processor, and how often each began
+    to wait. calls: inside CalRT. layers: steps of the rulebook, and the CPU time of the layers, each without the
+    others."""
 
     title: str
-    token_us: float
+    us: float
     legs: tuple[Part, ...]
-    measured: tuple[Part, ...]
-    threads: tuple[Part, ...]
-    calls: tuple[Part, ...]
-    layers: tuple[Part, ...]
+    measured: tuple[Part, ...] = ()
+    threads: tuple[Part, ...] = ()
+    calls: tuple[Part, ...] = ()
+    layers: tuple[Part, ...] = ()
 
 
 def profiled(side: Side, tokens: int, title: str) -> Profile:
@@ -95,18 +98,23 @@ def steps_of(journal: Journal) -> Steps:
     return dict(list(found.items())[1:])
 
 
-def legs(tokens: list[Token], steps: Steps) -> Iterator[Part]:
-    """From one milestone or step to the next, in the order in which the median token comes to them, until its client is
-    awake; what not every token has is left out, and so are tokens that the journal has forgotten."""
-    marks: dict[str, list[float]] = defaultdict(list)
+def legs(tokens: Items[Token], steps: Steps) -> Iterator[Part]:
+    """From one milestone or step of a token to the next, until its client is awake; tokens that the journal has
+    forgotten are left out."""
     known = [token for token in tokens if token.job_id in steps] or tokens
-    for token in known:
-        for name, at_us in _marks(token, steps.get(token.job_id, {})):
-            marks[name].append(at_us)
-    whole = {name: np.array(at) for name, at in marks.items() if len(at) == len(known)}
-    names = sorted(whole, key=lambda name: float(np.median(whole[name])))
-    for first, then in pairwise(names[: names.index(AWAKE) + 1]):
-        spent = whole[then] - whole[first]
+    return between([dict(_marks(token, steps.get(token.job_id, {}))) for token in known], AWAKE)
+
+
+def between(timelines: Items[Mapping[str, float]], last: str) -> Iterator[Part]:
+    """From one moment to the next, in the order of their medians, until `last`. timelines: by name when each moment was
+    (us). Moments that few of them have are left out, and then timelines that lack one."""
+    often = Counter(name for timeline in timelines for name in timeline)
+    kept = {name for name, times in often.items() if times >= COMMON * len(timelines)}
+    whole = [timeline for timeline in timelines if kept <= timeline.keys()]
+    at = {name: np.array([timeline[name] for timeline in whole]) for name in kept if whole}
+    names = sorted(at, key=lambda name: (float(np.median(at[name])), name))
+    for first, then in pairwise(names[: names.index(last) + 1] if last in names else ()):
+        spent = at[then] - at[first]
         yield Part(f"-> {then}", 1.0, float(np.median(spent)), float(np.percentile(spent, 99)))
 
 

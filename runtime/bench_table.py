@@ -86,10 +86,8 @@ def table_of(lines: Iterable[Line]) -> Table:
 
 
 def profile_table(profile: Profile) -> Table:
-    table = Table(
-        box=None, padding=(0, 1, 0, 0), title=f"{profile.title}: {profile.token_us:,.0f} us", title_justify="left"
-    )
-    for name in ("", "times", "us a token", "P99"):
+    table = Table(box=None, padding=(0, 1, 0, 0), title=f"{profile.title}: {profile.us:,.0f} us", title_justify="left")
+    for name in ("", "times", "us", "P99"):
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
     for heading, parts in sections(profile):
         table.add_row(f"[bold]{heading}[/]")
@@ -99,11 +97,16 @@ def profile_table(profile: Profile) -> Table:
 
 
 def sections(profile: Profile) -> Iterator[tuple[str, Items[Part]]]:
-    yield "from one milestone or step to the next (median)", profile.legs
-    yield "measured in it (median)", profile.measured
-    yield "threads: times it slept, CPU time", profile.threads
-    yield "inside CalRT", profile.calls
-    yield "layers: CPU time, each without the others", profile.layers
+    """Those that there are."""
+    for heading, parts in (
+        ("from one milestone or step to the next (median)", profile.legs),
+        ("measured in it (median)", profile.measured),
+        ("threads: times it slept, CPU time", profile.threads),
+        ("inside CalRT", profile.calls),
+        ("layers: CPU time, each without the others", profile.layers),
+    ):
+        if parts:
+            yield heading, parts
 
 
 def _part(part: Part) -> tuple[str, str, str]:
@@ -141,7 +144,7 @@ def _page(lines: Iterable[Line], profiles: Iterable[Profile]) -> Iterator[str]:
     yield from _rows(COLUMNS, (cells(line) for line in lines), LEFT)
     for profile in profiles:
         yield ""
-        yield f"## {profile.title}: {profile.token_us:,.0f} us"
+        yield f"## {profile.title}: {profile.us:,.0f} us"
         for heading, parts in sections(profile):
             yield ""
             yield from _rows((heading, "times", "us", "P99 us"), ((p.what, *_part(p)) for p in parts), (heading,))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import ExitStack
 
 import pytest
 from attrs import evolve
 
 from runtime.bench_calls import NotTheSame
-from runtime.bench_gap import Job, blocks_of, lines_of, matched
+from runtime.bench_gap import Job, blocks_of, gap_profile, lines_of, matched
 from runtime.bench_layers import Layers
 from runtime.bench_profile import legs, steps_of
 from runtime.bench_sides import Token
@@ -16,11 +17,13 @@ from runtime.journal import Journal
 from runtime.simulator import Ended
 from runtime.status import JobTimings
 
+NUMBERS = itertools.count(1)
+
 
 def job(
     client: int, begin_us: int, told_us: int, asked_us: float = 0, wait_us: float = 10, total_us: float = 20
 ) -> Job:
-    return Job(client, 0, wait_us, total_us, begin_us, told_us)
+    return Job(client, next(NUMBERS), 0, wait_us, total_us, begin_us, told_us, told_us + 10)
 
 
 JOBS = [job(1, 0, 900), job(2, 1000, 1900, wait_us=30), job(1, 1950, 2950, total_us=50), job(1, 3000, 4000)]
@@ -65,15 +68,35 @@ def token(asked_us: int, submitted_us: int, awake_us: int, job_id: int = 1, **mo
 
 def test_jobs_are_the_devices_in_the_order_of_their_submits() -> None:
     """The clocks differ by 1,000 us; client 2 was submitted first."""
-    tokens = [(1, token(2000, 3500, 4600)), (2, token(2100, 2600, 3600))]
+    tokens = [
+        (1, token(2000, 3500, 4600, job_id=8, completed_us=4405)),
+        (2, token(2100, 2600, 3600, job_id=9, completed_us=3405)),
+    ]
     found = matched(tokens, [Ended(0, 7, 1590, 2400, 2410), Ended(1, 8, 2490, 3400, 3420)], 1000.0)
-    assert found == [Job(2, 1100, 500, 1500, 1590, 2410), Job(1, 1000, 1500, 2600, 2490, 3420)]
+    assert found == [
+        Job(2, 9, 1100, 500, 1500, 1590, 2410, 2405), Job(1, 8, 1000, 1500, 2600, 2490, 3420, 3405),
+    ]  # fmt: skip
 
 
 def test_another_number_of_jobs_is_not_matched() -> None:
     """Negative control."""
     with pytest.raises(NotTheSame, match="the clients had 1 jobs, the device 0"):
         matched([(1, token(2000, 3500, 4600))], [], 0.0)
+
+
+def test_what_happens_in_a_gap() -> None:
+    """The clocks differ by 5,000 us. What happens outside of the gap is no part of it."""
+    jobs = [evolve(JOBS[0], job_id=1), evolve(JOBS[1], job_id=2), evolve(JOBS[2], job_id=3)]
+    steps = {
+        1: {"wait": 5500, "wait.ok": 5930, "deliver": 6950}, 2: {"infer": 5960, "wait.ok": 6920},
+        3: {"arrive": 5100, "infer": 6940}, 4: {},
+    }  # fmt: skip
+    profile = gap_profile(jobs, steps, 5000.0)
+    assert profile.us == 75  # of 100 and 50
+    assert {part.what: part.us for part in profile.legs} == {
+        "-> Wait() returned": 10, "-> wait.ok (ended)": 15, "-> infer (next)": 25,
+        "-> the next one is on the device": 25,
+    }  # fmt: skip
 
 
 # -- the profile -------------------------------------------------------------------------------------------------------

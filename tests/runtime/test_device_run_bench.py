@@ -217,8 +217,9 @@ def test_it_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for what in (what for names in EXPECTED.values() for what in names):
         assert what in out
         assert f"| {what} |" in page.read_text()
-    (profile,) = found["profiles"]
-    assert profile["title"] == "A token at 0 ms"
+    profile, between = found["profiles"]
+    assert (profile["title"], between["title"]) == ("A token at 0 ms", "Between two jobs on the device")
+    assert between["legs"][-1]["what"] == "-> the next one is on the device"
     assert {"infer", "wait"} <= {part["what"] for part in profile["calls"]}
     layers = {part["what"]: part["times"] for part in profile["layers"]}
     assert layers["Lane.infer"] == layers["Lane.read"] == 1
