@@ -52,6 +52,7 @@ def soak(sim: Simulator, capsys: pytest.CaptureFixture[str], *args: str) -> tupl
 
 
 # -- the whole command -------------------------------------------------------------------------------------------------
+@pytest.mark.shows("§13.2-2")
 def test_with_faults_and_then_without(
     sim: Simulator, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +112,7 @@ def test_a_leak_is_seen_alone(sim: Simulator, capsys: pytest.CaptureFixture[str]
     assert set(found["growing"]) <= {found["growing"][-1]} | ALSO[breaks.bug_named(name, LEAKS).seen_as]
 
 
+@pytest.mark.shows("§13.2-2")
 @pytest.mark.nightly
 @pytest.mark.parametrize("faults", ["0", "0.01"])
 def test_f64_flat_over_a_hundred_thousand_jobs(
