@@ -60,8 +60,9 @@ def _side(value: float | None) -> str:
 
 
 def _number(value: float) -> str:
-    """Three digits or more."""
-    return _short(value) if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+    """About three digits."""
+    places = 1 if abs(value) >= 10 else 2 if abs(value) >= 0.1 else 3
+    return _short(value) if abs(value) >= 100 else f"{value:.{places}f}"
 
 
 def _short(value: float) -> str:

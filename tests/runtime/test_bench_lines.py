@@ -13,7 +13,7 @@ from rich.console import Console
 from runtime.bench_line import Goal, line, of_comparison
 from runtime.bench_plot import draw, rows_of
 from runtime.bench_profile import Part, Profile
-from runtime.bench_table import as_json, as_markdown, profile_table, table_of
+from runtime.bench_table import as_json, as_markdown, profile_table, table_of, value_text
 from runtime.paired import compare, interval
 
 
@@ -87,6 +87,14 @@ def test_the_tables_fit_into_100_columns() -> None:
     assert "…" not in out.getvalue()  # nothing was cut
     assert " ".join(rows[1].split()) == f"{TPOT} 20,500 20,000 1.02 1.00 - 1.05 <= 1.03 undecided"
     assert sum(not row.strip() for row in rows[: len(LINES) + 3]) == 2  # between the groups
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0042, "0.004"), (0.5, "0.50"), (9.994, "9.99"), (12.34, "12.3"), (1234.4, "1,234"), (123_456.0, "123k")],
+)
+def test_numbers_have_about_three_digits(value: float, text: str) -> None:
+    assert value_text(line("gap", "x", [value, value])) == text
 
 
 def test_json_has_all_of_a_line() -> None:
