@@ -66,7 +66,10 @@ class Abi:
             self.handles = Handles(complete=call.call == "open")
             self.from_us = 0 if call.call == "open" else call.begin_us
             self.partial = self.partial or call.call != "open"
-        self.calls[call.id] = call
+        if call.call in OUTSIDE and call.end_ns >= 0:
+            self.outside += 1
+        else:
+            self.calls[call.id] = call
         return self.handles.began(call)
 
     def returned(self, record: dict[str, Any]) -> str:

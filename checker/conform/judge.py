@@ -11,6 +11,7 @@ A journal that ends without saying so is not refuted: all of it was allowed, and
 from __future__ import annotations
 
 import copy
+import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -28,6 +29,10 @@ from machines.protocol.host import WAITS
 __all__ = ["LIMIT", "Judge", "Refuted", "TooMany", "refusal_of", "told"]
 
 LIMIT = 1000  # possible states
+FIELDS = {
+    kind: {name: types if isinstance(types, tuple) else (types,) for name, types in form.items()}
+    for kind, form in KINDS.items()
+}  # fmt: skip
 OPTIONAL = {"number": frozenset({"number", "at_us", "rule", "element", "generation", "observed"})}
 
 
@@ -106,19 +111,17 @@ class Judge:
             return Refusal("form", "there are two heads" if self.courses else "the head is missing")
         if self.ended:
             return Refusal("form", "it comes after the end")
-        fields = KINDS[kind]
-        strange = set(record) - set(fields) - {CHAIN}
-        absent = set(fields) - set(record) - OPTIONAL.get(kind, frozenset())
-        if strange or absent:
-            words = [f"{name} is no field of it" for name in strange] + [f"{name} is missing" for name in absent]
-            return Refusal("form", "; ".join(sorted(words)))
+        fields, optional = FIELDS[kind], OPTIONAL.get(kind, frozenset())
+        names = record.keys() - {CHAIN}
+        if names != fields.keys():
+            words = [f"{name} is no field of it" for name in names - fields.keys()]
+            words += [f"{name} is missing" for name in fields.keys() - names - optional]
+            if words:
+                return Refusal("form", "; ".join(sorted(words)))
         for name, types in fields.items():
             value = record.get(name)
-            if (value is None and name in OPTIONAL.get(kind, ())) or (
-                isinstance(value, types) and not isinstance(value, bool)
-            ):
-                continue
-            return Refusal("form", f"{name} is {value!r}, which is not of its type")
+            if type(value) not in types and not (value is None and name in optional):
+                return Refusal("form", f"{name} is {value!r}, which is not of its type")
         return self._linked(record) if self.chain else None
 
     def _linked(self, record: Mapping[str, Any]) -> Refusal | None:
@@ -138,7 +141,7 @@ class Judge:
         if set(values) != known or not all(type(v) is int and v >= 0 for v in values.values()):
             text = f"its parameters are not numbers for those of the rulebook: {', '.join(sorted(known))}"
             raise Refuted(record, Refusal("form", text), [])
-        law = Law(RULEBOOK, values, WAITS)
+        law = _law(tuple(sorted(values.items())))
         if (record["state"] is None) != (record["begins"] == 0) or (record["begins"], record["generation"]) < (0, 1):
             raise Refuted(record, Refusal("form", "the initial state is that before step 0, and no other"), [])
         self._begin(law, record)
@@ -253,6 +256,12 @@ class Judge:
         if self.abi is None and record["calls"] is not None and not self.unsure:
             raise Refuted(record, Refusal("calls", "the head says that there are no calls"), self.courses)
         self.ended = True
+
+
+@functools.lru_cache(maxsize=4)
+def _law(values: tuple[tuple[str, int], ...]) -> Law:
+    """Nothing in it changes."""
+    return Law(RULEBOOK, dict(values), WAITS)
 
 
 def refusal_of(records: Iterable[Mapping[str, Any]], chain: bool = True, known: Abi | None = None) -> str:
