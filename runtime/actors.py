@@ -40,11 +40,13 @@ class Call:
 
 @frozen
 class Report:
-    """What a call brought back. Answer: the outcome rule that was fired."""
+    """What a call brought back; then, as `Take`, the next of `takes`, unless that outcome begins a call itself. Answer:
+    the last step, Fired, or None when the actor is sent away."""
 
     effect: Effect
     element: Any
     observed: str
+    takes: tuple[CompiledRule, ...]
 
 
 Actor = Generator[Take | Call | Report, Any, None]
@@ -54,14 +56,14 @@ Calls = Mapping[str, Callable[[Any], str]]
 
 def actor(takes: tuple[CompiledRule, ...]) -> Actor:
     """Serve `takes`, about anything, until sent away."""
-    while True:
-        fired: Fired | None = yield Take(takes, None)
-        if fired is None:
-            return
-        rule = fired.rule
-        while rule.rule.begins is not None:
-            observed = yield Call(rule.rule.begins, fired.element)
-            rule = yield Report(rule.rule.begins, fired.element, observed)
+    fired: Fired | None = yield Take(takes, None)
+    while fired is not None:
+        effect, element = fired.rule.rule.begins, fired.element
+        if effect is None:
+            fired = yield Take(takes, None)
+        else:
+            observed = yield Call(effect, element)
+            fired = yield Report(effect, element, observed, takes)
 
 
 class Outcomes:
@@ -95,10 +97,6 @@ class Progress:
     waiter: Waiter = field(factory=Waiter)
 
 
-class Unreceived(RuntimeError):
-    """No rule took what a call brought back: proved impossible by the checker (receptive)."""
-
-
 def drive(engine: Engine, outcomes: Outcomes, calls: Calls, who: Actor, progress: Progress) -> None:
     """Drive an actor on this thread until it ends."""
     answer: Any = None
@@ -111,16 +109,19 @@ def drive(engine: Engine, outcomes: Outcomes, calls: Calls, who: Actor, progress
         match wish:
             case Take(rules, element):
                 progress.doing, progress.about = "waiting", None
-                answer = engine.take(rules, element, progress.waiter)
-                if answer is None:
-                    progress.waiter.token.acquire()
-                    answer = progress.waiter.result
+                answer = engine.take(rules, element, progress.waiter) or _granted(progress)
             case Call(effect, element):
                 progress.doing, progress.about = effect.name, element
                 engine.must_be_outside()
                 answer = calls[effect.name](element)
-            case Report(effect, element, observed):
-                progress.doing = f"reporting {effect.name}"
-                answer = engine.fire(outcomes.of(effect, observed), element, observed)
-                if answer is None:
-                    raise Unreceived(f"no rule took {effect.name} = {observed}")
+            case Report(effect, element, observed, takes):
+                progress.doing, progress.about = "reporting", None
+                rules = outcomes.of(effect, observed)
+                answer = engine.report(rules, element, observed, takes, progress.waiter) or _granted(progress)
+
+
+def _granted(progress: Progress) -> Fired | None:
+    """What was fired on behalf of an actor that was parked, when it has been; None: it was sent away."""
+    progress.doing, progress.about = "waiting", None
+    progress.waiter.token.acquire()
+    return progress.waiter.result

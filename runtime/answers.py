@@ -45,14 +45,17 @@ def told(rule: str, job: Any) -> Status | None:
 
 def status_of(context: JobContext, kind: StatusKind | None, rule: str) -> Status:
     """kind: what was claimed; None: an error, which is what the job's failure means. rule: who claimed it, or why."""
-    status = Status(kind=kind or StatusKind.UNAVAILABLE, stage="" if kind is StatusKind.OK else rule)
-    if context.failure and kind is not StatusKind.OK:
-        status = Status.of(context.failure, kind)
     request = context.request
-    return evolve(
-        status, text="; ".join([*_verdict(context, rule), *filter(None, [status.text])]), job_id=context.job_id,
-        request_id=request.request_id, seq_id=request.seq_id, generation=context.generation_id,
-    )  # fmt: skip
+    ids: dict[str, Any] = {
+        "job_id": context.job_id, "request_id": request.request_id, "seq_id": request.seq_id,
+        "generation": context.generation_id,
+    }  # fmt: skip
+    if kind is StatusKind.OK:
+        return Status(kind=kind, **ids)
+    status = Status(kind=kind or StatusKind.UNAVAILABLE, stage=rule)
+    if context.failure:
+        status = Status.of(context.failure, kind)
+    return evolve(status, text="; ".join([*_verdict(context, rule), *filter(None, [status.text])]), **ids)
 
 
 def _verdict(context: JobContext, rule: str) -> Iterator[str]:

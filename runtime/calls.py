@@ -151,24 +151,17 @@ class DeviceCalls(Generations):
             self._fails(context, failed("GetStatus", status_code, self.library))
             return observed("wait", status_code)
         if status == BufStatus.DONE:
-            return "error" if context.fails(self._judged(context, lane)) else "ok"
+            return "ok"
         context.fails(Failure("GetStatus", 0, f"Wait() succeeded, but the status is {status!r}"))
         return "exception" if status == BufStatus.DONE_CCU_EXCEPTION else "error"
 
-    @staticmethod
-    def _judged(context: JobContext, lane: Lane) -> Failure | None:
-        """Size, finite check, BF16 to FP32 into the job's own memory (§10.1).
-
-        Before "ok" is reported, because that report lets the next job onto the device: one whose output is invalid is
-        broken, and what it would compute next must not be delivered."""
-        began_us = now_us()
-        failure = lane.read(len(context.request.values), context.logits)
-        context.timings.postprocess_ms = (now_us() - began_us) / 1000
-        return failure
-
     def convert(self, job: Any) -> str:
-        """Nothing is left to do: the output was judged before `wait` reported (see `_judged`)."""
-        return "valid"
+        """Size, finite check, BF16 to FP32 into the job's own memory (§10.1)."""
+        context: JobContext = job.tag
+        began_us = now_us()
+        failure = self._lane(context).read(len(context.request.values), context.logits)
+        context.timings.postprocess_ms = (now_us() - began_us) / 1000
+        return "invalid" if context.fails(failure) else "valid"
 
     def commit(self, job: Any) -> str:
         context: JobContext = job.tag

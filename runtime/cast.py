@@ -38,10 +38,9 @@ def _begins(rule: Rule, effect: str) -> bool:
 
 # Who takes what (machines/protocol/actors.py). The janitor makes no call, so that it can never be stuck in one.
 CAST = (
-    Part("submitter", lambda r: r.actor.name == "submitter" and _begins(r, "infer")),
+    Part("submitter", lambda r: _begins(r, "infer") or (r.actor.name == "admission" and r.begins is not None)),
     Part("unwinder", lambda r: r.actor.name == "submitter" and not _begins(r, "infer")),
     Part("completion", lambda r: r.actor.name == "completion", lambda c: c.inflight + c.abandoned_max + 1),
-    Part("admission", lambda r: r.actor.name == "admission" and r.begins is not None),
     Part("janitor", lambda r: r.begins is None and ((r.actor.name == "lifecycle" and bool(r.over)) or _refuses(r))),
     Part("lifecycle", lambda r: r.actor.name == "lifecycle" and not r.over),
 )

@@ -22,6 +22,7 @@ from machines.ground import fold, fold_and, fold_or
 from machines.printing import to_python
 from machines.rulebook import Each, Rule, Rulebook
 from machines.table import Table
+from runtime.places import possible_at
 
 __all__ = ["CompiledRule", "IllegalTransition", "Program", "Rejected"]
 
@@ -47,7 +48,8 @@ class Rejected(RuntimeError):
 class CompiledRule:
     """One rule. sort: name of the sort that it is about, or "". guard(s, e) -> bool; fire(s, e) -> whether it fired.
 
-    reads, writes: what the guard reads and the rule writes.
+    reads, writes: what the guard reads and the rule writes. places: values of the sort's place (`Program.places`) with
+    which the guard may hold; None: the sort has no place.
     """
 
     rule: Rule
@@ -56,6 +58,7 @@ class CompiledRule:
     fire: Callable[[Any, Any], bool]
     reads: frozenset[Key]
     writes: frozenset[Key]
+    places: frozenset[int] | None = None
 
     @property
     def id(self) -> str:
@@ -68,6 +71,7 @@ class CompiledRule:
 class Program:
     """A rulebook's own side, compiled under `values` (parameters by name; they need not lie in the checker's ranges).
 
+    places: per sort the variable by which the engine finds elements (`runtime.places`), or "".
     records: per sort the class of its elements; `shared()` and `element(sort)` make them in their initial state.
     Rules whose guard reads the world (the device, faults) are left out; `rules` has the others by id.
     """
@@ -79,16 +83,21 @@ class Program:
         self._shared_vars = [v for v in own if v.sort is None]
         self._sort_vars = {s.name: [v for v in own if v.sort is s] for s in book.sorts}
         links = {s.name: [m.name for m in book.maps if m.source is s] for s in book.sorts}
+        self.places = {sort: _place(book, variables) for sort, variables in self._sort_vars.items()}
         self._shared_class = _record("Shared", [v.name for v in self._shared_vars] + [_all(s.name) for s in book.sorts])
         self.records = {
-            name: _record(f"{name.capitalize()}Record", [v.name for v in variables] + links[name] + ["tag", "key"])
+            name: _record(
+                f"{name.capitalize()}Record", [v.name for v in variables] + links[name] + ["tag", "key", "place"]
+            )
             for name, variables in self._sort_vars.items()
         }
+        self._initial = {sort: self._initial_of(variables) for sort, variables in self._sort_vars.items()}
         self.rules = {r.id: self.compiled(r) for r in book.rules if not _of_the_world(r)}
 
     def shared(self) -> Any:
         s = self._shared_class()
-        self._initialise(s, self._shared_vars)
+        for name, value in self._initial_of(self._shared_vars):
+            setattr(s, name, value)
         for name in self.records:
             setattr(s, _all(name), {})
         return s
@@ -96,7 +105,8 @@ class Program:
     def element(self, sort: str) -> Any:
         """A new element with its variables at their initial values; its links are still to be set."""
         e = self.records[sort]()
-        self._initialise(e, self._sort_vars[sort])
+        for name, value in self._initial[sort]:
+            setattr(e, name, value)
         return e
 
     def values_of(self, s: Any) -> dict[str, Any]:
@@ -122,9 +132,8 @@ class Program:
                 getattr(s, _all(sort))[e] = None
         return s
 
-    def _initialise(self, record: Any, variables: Iterable[Var]) -> None:
-        for v in variables:
-            setattr(record, v.name, localised(v.initial, self.values, {}).value)
+    def _initial_of(self, variables: Iterable[Var]) -> list[tuple[str, int]]:
+        return [(v.name, localised(v.initial, self.values, {}).value) for v in variables]
 
     def compiled(self, rule: Rule) -> CompiledRule:
         """Also for a rule that is not the rulebook's: something to wait for."""
@@ -135,14 +144,23 @@ class Program:
         linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
         exec(compile(source, name, "exec"), namespace)
         sort = rule.over[0].args[0].name if rule.over else ""
-        return CompiledRule(
-            rule, sort, namespace["guard"], namespace["fire"], frozenset(_reads(guard)), frozenset(_writes(rule))
-        )
+        reads, writes = frozenset(_reads(guard)), frozenset(_writes(rule))
+        return CompiledRule(rule, sort, namespace["guard"], namespace["fire"], reads, writes, self._places(sort, guard))
+
+    def _places(self, sort: str, guard: Expr) -> frozenset[int] | None:
+        place = [v for v in self._sort_vars.get(sort, ()) if v.name == self.places[sort]]
+        return possible_at(guard, f"e.{place[0].name}", range(len(place[0].machine.states))) if place else None
 
 
 def _all(sort: str) -> str:
     """The shared attribute that holds every element of a sort: a dict of elements, in the order of their coming."""
     return f"{sort}_elements"
+
+
+def _place(book: Rulebook, variables: Iterable[Var]) -> str:
+    """The first variable with a table, if no rule changes that of another element."""
+    others = {name for rule in book.rules for whose, name in _writes(rule) if whose == "any"}
+    return next((v.name for v in variables if v.machine and v.name not in others), "")
 
 
 def _record(name: str, slots: Iterable[str]) -> type[Any]:

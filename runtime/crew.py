@@ -90,7 +90,8 @@ class Crew:
                 yield progress, self._life(takes, progress)
 
     def _takes(self, mine: Callable[[Rule], bool]) -> tuple[CompiledRule, ...]:
-        rules = self._engine.program.rules.values()
+        """Who is furthest goes first: the rulebook's rules are in the order of a job's life."""
+        rules = reversed(self._engine.program.rules.values())
         return tuple(r for r in rules if mine(r.rule) and r.rule.outcome is None and r.sort in ("", "job"))
 
     def _life(self, takes: tuple[CompiledRule, ...], progress: Progress) -> Callable[[], None]:

@@ -14,28 +14,27 @@ Nothing here knows CalRT or what the rules are about.
 
 from __future__ import annotations
 
-import heapq
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from runtime.compiled import CompiledRule, Program
 from runtime.journal import Journal
+from runtime.places import Elements
+from runtime.timers import Timers
+from runtime.wakes import Concern, Concerns
 
 __all__ = ["Engine", "Fired", "MonitorHeld", "Waiter"]
-
-DISARMED_MAX = 1024
 
 
 class MonitorHeld(RuntimeError):
     """A call that may block was begun inside the monitor (§5.2 forbids it)."""
 
 
-@frozen
-class Fired:
+class Fired(NamedTuple):
     """One step. element: what the rule was about, or None."""
 
     rule: CompiledRule
@@ -60,26 +59,6 @@ class Waiter:
         self.token.acquire()
 
 
-@define(eq=False)
-class _Timer:
-    rule: CompiledRule
-    element: Any
-    due_us: int
-    armed: bool = True
-
-
-@frozen(eq=False)
-class _Concern:
-    """A rule that a step of another may enable (or, for a timer, disable).
-
-    alone: only about the step's own element. restarts: the step begins a call, and the rule is about calls.
-    """
-
-    rule: CompiledRule
-    alone: bool
-    restarts: bool
-
-
 class Engine:
     """A program's state, and the only one who changes it. Thread-safe.
 
@@ -97,21 +76,18 @@ class Engine:
         self.program = program
         self.now_us = now_us
         self.journal = journal or Journal()
-        self.on_arm: Callable[[], None] = lambda: None  # the driver of time is told of an earlier deadline
         self.on_step: Callable[[CompiledRule, Any], None] | None = None  # after each step, before anybody is woken
         self._s = program.shared()
         self._mu = threading.Lock()
         self._owner = 0
         self._stopped = False
+        everyone = {sort: getattr(self._s, f"{sort}_elements") for sort in program.records}
+        self._elements = Elements(everyone, program.places)
         self._waiting: dict[CompiledRule, dict[Waiter, None]] = {}
-        self._awaited: dict[CompiledRule, tuple[_Concern, ...]] = {}
-        self._timers = {program.rules[name]: after for name, after in timers.items()}
-        self._clocked: dict[CompiledRule, tuple[_Concern, ...]] = {}
-        self._armed: dict[tuple[CompiledRule, Any], _Timer] = {}
-        self._due: list[tuple[int, int, _Timer]] = []
-        self._arms = 0
+        self.awaited = Concerns(self._waiting)
+        clocks = {program.rules[name]: after for name, after in timers.items()}
         with self:
-            self._arm_all(self._timers)
+            self.timers = Timers(clocks, self._s, self._elements, lambda: self.now_us())
 
     # -- the monitor --------------------------------------------------------------------------------------------------
     def __enter__(self) -> Engine:
@@ -137,19 +113,14 @@ class Engine:
         for name, other in links.items():
             setattr(element, name, other)
         with self:
-            self._elements(sort)[element] = None
+            self._elements.add(sort, element)
         return element
 
     def remove(self, sort: str, element: Any) -> None:
         """Forget an element, with its timers."""
         with self:
-            del self._elements(sort)[element]
-            for key in [k for k in self._armed if k[1] is element]:
-                self._disarm(key)
-
-    def _elements(self, sort: str) -> dict[Any, None]:
-        found: dict[Any, None] = getattr(self._s, f"{sort}_elements")
-        return found
+            self._elements.remove(sort, element)
+            self.timers.forget(element)
 
     def read(self, look: Callable[[Any], Any], within_s: float = -1) -> Any:
         """What `look` makes of the shared record, in one moment. For reports only. Raises TimeoutError when the monitor
@@ -173,30 +144,48 @@ class Engine:
         """Fire the first of `rules` that is enabled, now; None where none is. then: done in the same moment, so that
         nobody sees the step without it."""
         with self:
-            for rule in rules:
-                if rule.fire(self._s, element):
-                    if then is not None:
-                        then()
-                    steps, granted = self._settle(rule, element, observed)
-                    break
-            else:
+            fired = self._first(rules, element)
+            if fired is None:
                 return None
+            if then is not None:
+                then()
+            self._note(fired, observed)
+            steps = [fired]
+            granted = self._grant(steps)
         self._finish(steps, granted)
-        return rule
+        return fired.rule
 
     def take(self, rules: tuple[CompiledRule, ...], element: Any, waiter: Waiter) -> Fired | None:
         """Fire the first of `rules` that is enabled (about `element`; None: about anything). None: parked in `waiter`,
         whose token comes when it has been fired on its behalf, or when it was sent away."""
         with self:
-            waiter.result = None
-            if self._stopped:
-                waiter.token.release()
-                return None
-            fired = self._first(rules, element)
+            fired = self._take(rules, element, waiter)
             if fired is None:
-                self._park(rules, element, waiter)
                 return None
-            steps, granted = self._settle(fired.rule, fired.element, "")
+            steps = [fired]
+            granted = self._grant(steps)
+        self._finish(steps, granted)
+        return fired
+
+    def report(
+        self, outcomes: Iterable[CompiledRule], element: Any, observed: str, takes: tuple[CompiledRule, ...],
+        waiter: Waiter,
+    ) -> Fired | None:  # fmt: skip
+        """What a call brought back: fire the first of `outcomes`, and while a step begins no call, take the next of
+        `takes`, all in one moment and before anybody who waits. So an actor goes on without handing over to another.
+
+        The last step; or None: as `take`, then. Raises Unreceived where no outcome is enabled."""
+        with self:
+            fired: Fired | None = self._first(outcomes, element)
+            if fired is None:
+                raise Unreceived(f"no rule took {observed!r} about {getattr(element, 'key', None)}")
+            self._note(fired, observed)
+            steps = [fired]
+            while fired is not None and fired.rule.rule.begins is None:
+                fired = self._take(takes, None, waiter)
+                if fired is not None:
+                    steps.append(fired)
+            granted = self._grant(steps)
         self._finish(steps, granted)
         return fired
 
@@ -235,30 +224,44 @@ class Engine:
         """Outside the monitor: first what belongs to the steps, then the tokens, so that who wakes finds all done."""
         try:
             if self.on_step is not None:
-                for step in steps:
-                    self.on_step(step.rule, step.element)
+                for rule, element in steps:
+                    self.on_step(rule, element)
         finally:  # a bug there must not keep others for ever (F47)
             for waiter in granted:
                 waiter.token.release()
 
     # -- inside the monitor -------------------------------------------------------------------------------------------
     def _first(self, rules: Iterable[CompiledRule], element: Any) -> Fired | None:
+        s = self._s
         for rule in rules:
             if element is not None or not rule.sort:
-                if rule.fire(self._s, element):
+                if rule.fire(s, element):
                     return Fired(rule, element)
             else:
-                for candidate in self._elements(rule.sort):
-                    if rule.fire(self._s, candidate):
+                for candidate in self._elements.possible(rule.sort, rule.places):
+                    if rule.fire(s, candidate):
                         return Fired(rule, candidate)
         return None
 
+    def _take(self, rules: tuple[CompiledRule, ...], element: Any, waiter: Waiter) -> Fired | None:
+        """Fired and noted; None: parked, or sent away."""
+        waiter.result = None
+        if self._stopped:
+            waiter.token.release()
+            return None
+        fired = self._first(rules, element)
+        if fired is None:
+            self._park(rules, element, waiter)
+        else:
+            self._note(fired, "")
+        return fired
+
     def _park(self, rules: tuple[CompiledRule, ...], element: Any, waiter: Waiter) -> None:
-        waiter.rules, waiter.element, waiter.result, waiter.parked = rules, element, None, True
+        waiter.rules, waiter.element, waiter.parked = rules, element, True
         for rule in rules:
             if rule not in self._waiting:
                 self._waiting[rule] = {}
-                self._awaited.clear()  # worked out anew, with this rule
+                self.awaited.grown()
             self._waiting[rule][waiter] = None
 
     def _unpark(self, waiter: Waiter) -> None:
@@ -267,125 +270,78 @@ class Engine:
         for rule in waiter.rules:
             del self._waiting[rule][waiter]
 
-    def _settle(self, rule: CompiledRule, element: Any, observed: str) -> tuple[list[Fired], list[Waiter]]:
-        """Journal the step, set timers, and go on for everybody whom it enables; their steps are settled likewise.
+    def _note(self, fired: Fired, observed: str) -> None:
+        """Of each step, as soon as it was made: its line in the journal, its element's place, its timers."""
+        rule, element = fired
+        journal = self.journal
+        journal.add(self.now_us(), rule.id, getattr(element, "key", None), observed)
+        if journal.wants_checkpoint:
+            journal.checkpoint(self.program.values_of(self._s))
+        self.timers.follow(rule, element, self._elements.place(rule.sort, element))
 
-        The steps that were taken, in their order, and the waiters that have been served."""
-        steps, granted = [Fired(rule, element)], []
-        for step in steps:
-            rule, element = step.rule, step.element
-            self.journal.add(self.now_us(), rule.id, getattr(element, "key", None), observed)
-            if len(steps) == 1 and self.journal.wants_checkpoint:  # no later step has been taken yet
-                self.journal.checkpoint(self.program.values_of(self._s))
-            self._set_timers(rule, element)
-            for concern in self._concerns(rule):
-                exhausted = False  # nothing is there for an actor that serves anybody
-                for waiter in list(self._waiting[concern.rule]):
-                    if not waiter.parked or (exhausted and waiter.element is None):
-                        continue
-                    fired = self._for(waiter, concern, element)
-                    if fired is None:
-                        exhausted = exhausted or waiter.element is None
-                    else:
-                        self._unpark(waiter)
-                        waiter.result = fired
-                        granted.append(waiter)
-                        steps.append(fired)
-            observed = ""
-        return steps, granted
+    def _grant(self, steps: list[Fired]) -> list[Waiter]:
+        """Go on for everybody whom these steps enable; what is fired on their behalf is put behind, and enables others.
 
-    def _for(self, waiter: Waiter, concern: _Concern, element: Any) -> Fired | None:
+        The waiters that have been served."""
+        granted: list[Waiter] = []
+        for rule, element in steps:
+            place = getattr(element, "place", None) if rule.sort else None
+            for concern in self.awaited.at(rule, place)[0]:
+                if waiters := self._waiting[concern.rule]:
+                    self._serve(concern, element, list(waiters), steps, granted)
+        return granted
+
+    def _serve(
+        self, concern: Concern, element: Any, waiters: list[Waiter], steps: list[Fired], granted: list[Waiter]
+    ) -> None:
+        """Those who wait for one rule, in their order, until nothing is there for an actor that serves anybody."""
+        exhausted = False
+        for waiter in waiters:
+            if exhausted and waiter.element is None:
+                continue
+            fired = self._for(waiter, concern, element)
+            if fired is None:
+                exhausted = exhausted or waiter.element is None
+                continue
+            self._note(fired, "")
+            self._unpark(waiter)
+            waiter.result = fired
+            granted.append(waiter)
+            steps.append(fired)
+
+    def _for(self, waiter: Waiter, concern: Concern, element: Any) -> Fired | None:
         """Fire the concerned rule for a waiter, if it is enabled for it now."""
-        if waiter.element is not None:
-            return (
-                None
-                if concern.alone and waiter.element is not element
-                else self._first((concern.rule,), waiter.element)
-            )
-        return self._first((concern.rule,), element if concern.alone else None)
+        if waiter.element is None:
+            return self._first((concern.rule,), element if concern.alone else None)
+        if concern.alone and waiter.element is not element:
+            return None
+        return self._first((concern.rule,), waiter.element)
 
-    def _concerns(self, rule: CompiledRule) -> tuple[_Concern, ...]:
-        if rule not in self._awaited:
-            self._awaited[rule] = tuple(_concerned(rule, self._waiting))
-        return self._awaited[rule]
+    # -- the clock ----------------------------------------------------------------------------------------------------
+    @property
+    def on_arm(self) -> Callable[[], None]:
+        """Called when a timer was armed that is due before what `next_due_us` said last."""
+        return self.timers.on_earlier
 
-    # -- timers -------------------------------------------------------------------------------------------------------
-    def _set_timers(self, rule: CompiledRule, element: Any) -> None:
-        if rule not in self._clocked:
-            self._clocked[rule] = tuple(_concerned(rule, self._timers))
-        for concern in self._clocked[rule]:
-            clock = concern.rule
-            elements: Iterable[Any] = (element,)
-            if not concern.alone:
-                elements = self._elements(clock.sort) if clock.sort else (None,)
-            for e in elements:
-                self._set_timer(clock, e, again=concern.restarts and e is element)
-
-    def _arm_all(self, clocks: Iterable[CompiledRule]) -> None:
-        for clock in clocks:
-            for e in self._elements(clock.sort) if clock.sort else (None,):
-                self._set_timer(clock, e, again=False)
-
-    def _set_timer(self, clock: CompiledRule, element: Any, again: bool) -> None:
-        """Armed while the guard holds; a newly begun call (`again`) has its time from its own beginning."""
-        key = (clock, element)
-        holds = clock.guard(self._s, element)
-        if key in self._armed and (again or not holds):
-            self._disarm(key)
-        if holds and key not in self._armed:
-            after = self._timers[clock](self._s, element)
-            if after is None:
-                return
-            timer = _Timer(clock, element, self.now_us() + after)
-            self._armed[key] = timer
-            self._arms += 1
-            heapq.heappush(self._due, (timer.due_us, self._arms, timer))
-            self._compact()
-            if self._due[0][2] is timer:
-                self.on_arm()
-
-    def _compact(self) -> None:
-        """Timers that were disarmed wait in the heap until they are due; they must not be many more than the armed."""
-        if len(self._due) > DISARMED_MAX + 2 * len(self._armed):
-            self._due = [entry for entry in self._due if entry[2].armed]
-            heapq.heapify(self._due)
-
-    def _disarm(self, key: tuple[CompiledRule, Any]) -> None:
-        self._armed.pop(key).armed = False
+    @on_arm.setter
+    def on_arm(self, call: Callable[[], None]) -> None:
+        self.timers.on_earlier = call
 
     def next_due_us(self) -> int | None:
         """When the next timer is due; None: no timer is armed."""
         with self:
-            while self._due and not self._due[0][2].armed:
-                heapq.heappop(self._due)
-            return self._due[0][0] if self._due else None
+            return self.timers.next_due_us()
 
     def expire(self) -> Fired | None:
         """Fire the next rule of the clock that is due; None when none is."""
         while True:
             with self:
-                if not self._due or (self._due[0][2].armed and self._due[0][0] > self.now_us()):
-                    return None
-                timer = heapq.heappop(self._due)[2]
-                if not timer.armed:
-                    continue
-                self._disarm((timer.rule, timer.element))
+                timer = self.timers.pop_due()
+            if timer is None:
+                return None
             if self.fire((timer.rule,), timer.element):
                 return Fired(timer.rule, timer.element)
 
 
-def _concerned(rule: CompiledRule, others: Iterable[CompiledRule]) -> Iterable[_Concern]:
-    """The rules among `others` whose guard reads what `rule` writes."""
-    written = {name for _, name in rule.writes}
-    for other in others:
-        touched = {(whose, name) for whose, name in other.reads if name in written}
-        if not touched:
-            continue
-        own = all(whose == "own" for whose, _ in touched)
-        beyond = any(whose == "any" and name in {n for _, n in touched} for whose, name in rule.writes)
-        begins = rule.rule.begins
-        yield _Concern(
-            other,
-            alone=own and not beyond and rule.sort == other.sort and rule.sort != "",
-            restarts=begins is not None and begins.call.args[0].name in {name for _, name in touched},
-        )
+class Unreceived(RuntimeError):
+    """No rule took what a call brought back: proved impossible by the checker (receptive)."""

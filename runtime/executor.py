@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -86,9 +86,7 @@ class DeviceExecutor:
         waits = (SETTLED, ENDED, CLOSED, READY)
         self._settled, self._ended, self._closed, self._is_ready = map(self.program.compiled, waits)
         self._queues = leading(RULEBOOK.rules, "state", JobState.Queued)
-        self._quarantines = leading(RULEBOOK.rules, "slot", SlotState.Quarantined)
-        self._doubts = leading(RULEBOOK.rules, "record", SequenceState.Unknown)
-        self._claims = {r.id for r in self.program.rules.values() if ("own", "answer") in r.writes}
+        self._follows = {rule: tuple(self._consequences(rule)) for rule in self.program.rules.values()}
         self._ids = itertools.count(1)
         self._given_back: bool | None = None  # what close() said
         self._closer = threading.Lock()  # one close() at a time
@@ -271,25 +269,43 @@ class DeviceExecutor:
 
     # -- after each step, outside the monitor and before anybody is woken ----------------------------------------------
     def _after(self, rule: CompiledRule, element: Any) -> None:
+        for what_follows in self._follows.get(rule, ()):
+            what_follows(rule, element)
+
+    def _consequences(self, rule: CompiledRule) -> Iterator[Callable[[CompiledRule, Any], None]]:
+        """What follows every step of a rule, in this order."""
+        claims, ends = ("own", "answer") in rule.writes, rule.id in self.observer.ends
         if rule.id in self._ends_generation:
-            self.calls.end_generation()
-            self.observer.generation(rule)
-            self.records.try_to_forget_all()
-        self.observer.step(rule)
+            yield self._new_generation
+        if rule.id in self.observer.steps:
+            yield lambda rule, element: self.observer.step(rule)
         if rule.sort != "job":
             return
-        context: JobContext = element.tag
-        if rule.id in self._quarantines:
-            self.calls.quarantine(context)
-        if rule.id in self._doubts:
-            self.calls.doubt(context)
-        claims = rule.id in self._claims
-        if claims or rule.id in self.observer.ends:
-            self._answer(rule, element)
-        if rule.rule.begins is None and (rule.id in self._queues or context.handle.done()):
-            context.handle.entered.set()
+        if rule.id in leading(RULEBOOK.rules, "slot", SlotState.Quarantined):
+            yield lambda rule, job: self.calls.quarantine(job.tag)
+        if rule.id in leading(RULEBOOK.rules, "record", SequenceState.Unknown):
+            yield lambda rule, job: self.calls.doubt(job.tag)
+        if claims or ends:
+            yield self._answer
+        if rule.rule.begins is None:
+            yield self._has_entered if rule.id in self._queues else self._may_have_entered
         if claims or rule.rule.begins is None:
-            self.records.try_to_forget(element)
+            yield lambda rule, job: self.records.try_to_forget(job)
+
+    def _new_generation(self, rule: CompiledRule, element: Any) -> None:
+        self.calls.end_generation()
+        self.observer.generation(rule)
+        self.records.try_to_forget_all()
+
+    @staticmethod
+    def _has_entered(rule: CompiledRule, job: Any) -> None:
+        job.tag.handle.entered.open()
+
+    @staticmethod
+    def _may_have_entered(rule: CompiledRule, job: Any) -> None:
+        """It was answered, and holds nothing any more."""
+        if job.tag.handle.done():
+            job.tag.handle.entered.open()
 
     def _answer(self, rule: CompiledRule, job: Any) -> None:
         """Count a job that has ended; then resolve the handle of one whose answer was claimed."""
@@ -321,4 +337,4 @@ class DeviceExecutor:
         """Without a lock: a copy is one step. Who arrives later sees `_dead`, which was set before."""
         for context in self.records.contexts():
             self._resolve(context, status_of(context, kind, why))
-            context.handle.entered.set()
+            context.handle.entered.open()

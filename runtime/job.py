@@ -17,6 +17,7 @@ from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
 from runtime.buffers import BufferLease
+from runtime.gate import Gate
 from runtime.manifest import CalTaskKind, ModelGeneration
 from runtime.status import Failure, JobTimings, Status, not_a_deadline, now_us
 
@@ -43,9 +44,9 @@ class InferenceRequest:
         """A copy for the executor, of a request that was checked: an array whatever held the values, Python's integers
         whatever the numbers were. Raises TypeError where request_id is none."""
         deadline_us = None if self.deadline_us is None else index(self.deadline_us)
-        return evolve(
-            self, request_id=index(self.request_id), seq_id=index(self.seq_id), past_len=index(self.past_len),
-            values=np.array(self.values), deadline_us=deadline_us,
+        return InferenceRequest(
+            index(self.request_id), index(self.seq_id), self.task, index(self.past_len), np.array(self.values),
+            deadline_us,
         )  # fmt: skip
 
 
@@ -64,8 +65,8 @@ class JobHandle:
     def __init__(self, job_id: int, cancel: Callable[[], bool]) -> None:
         self.job_id = job_id
         self._cancel = cancel
-        self.entered = threading.Event()  # the executor's: it is in the submit queue, or answered and rolled back
-        self._resolved = threading.Event()
+        self.entered = Gate()  # the executor's: it is in the submit queue, or answered and rolled back
+        self._resolved = Gate()
         self._result: InferenceResult | None = None
         self._mu = threading.Lock()
 
@@ -93,7 +94,7 @@ class JobHandle:
             if self._result is not None:
                 return False
             self._result = result
-        self._resolved.set()
+        self._resolved.open()
         return True
 
 

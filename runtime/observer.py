@@ -56,7 +56,7 @@ class Observer:
         self._recovers = leading(rules, "device", DeviceState.Recovering)
         self._drains = leading(rules, "device", DeviceState.Draining)
         self._serves = leading(rules, "device", DeviceState.Ready)
-        self._steps = leading(rules, "device", *DeviceState)
+        self.steps = leading(rules, "device", *DeviceState)  # of the device's life
         self._mu = threading.Lock()
         config = calls.config
         self._recorder = Recorder("calexec recorder", self._not_written)
@@ -95,10 +95,8 @@ class Observer:
 
     # -- the device ----------------------------------------------------------------------------------------------------
     def step(self, rule: CompiledRule) -> None:
-        """A step of the device's life."""
-        if rule.id not in self._steps:
-            return
-        state, generation = self._steps[rule.id].name, self.calls.generation_id
+        """A step of the device's life: one of `steps`."""
+        state, generation = self.steps[rule.id].name, self.calls.generation_id
         self.events.info("lifecycle", f"{state}: {rule.id}", state=state, rule=rule.id, generation=generation)
         if rule.id in self._recovers or rule.id in self._fails:
             cause = self._cause(rule.id)

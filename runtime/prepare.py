@@ -79,7 +79,7 @@ def check(request: Asked, model: ModelGeneration, *, seq_count: int = 1, positio
     if positions is not None and (given := _length("positions", positions)) != count:
         raise RequestRefused(4, f"{given} positions for {count} tokens", "as many as tokens")
     values = _typed(contract.token_or_embed, request.values)
-    placed = np.arange(past, past + count) if positions is None else _typed(contract.position, positions)
+    placed = None if positions is None else _typed(contract.position, positions)
     for tensor, elements in ((contract.token_or_embed, values.size), (contract.position, count)):
         if problem := outside(tensor, 0, elements):
             raise RequestRefused(6, f"{count} tokens: {problem}", f"{prod(tensor.shape)} elements of {tensor.name}")
@@ -135,15 +135,23 @@ def _form(tensor: TensorContract) -> str:
     return f"[{shape}] {tensor.dtype.name}, as {np.dtype(HOST_TYPES[tensor.dtype])}"
 
 
-def _check_content(contract: SubmodelContract, values: NDArray[Any], positions: NDArray[Any], past: int) -> None:
+def _check_content(contract: SubmodelContract, values: NDArray[Any], positions: NDArray[Any] | None, past: int) -> None:
     if contract.token_or_embed.dtype is PrimitiveType.S32:
-        for i in _where((values < 0) | (values >= contract.vocabulary)):
+        for i in _outside(values, contract.vocabulary):
             raise RequestRefused(6, f"token {values[i]} at {i}", f"0 to {contract.vocabulary - 1}")
     else:
         for i in _where((values & BF16_EXPONENT) == BF16_EXPONENT):
             raise RequestRefused(6, f"element {i} of the embeddings is infinite or no number", "finite values")
+    if positions is None:
+        return
     for i in _where(positions != np.arange(past, past + len(positions))):
         raise RequestRefused(6, f"position {positions[i]} at {i}", f"{past + i}: the positions go on from past_len")
+
+
+def _outside(tokens: NDArray[Any], vocabulary: int) -> list[int]:
+    if tokens.size == 1:  # a decode: without a temporary array
+        return [] if 0 <= tokens.item() < vocabulary else [0]
+    return _where((tokens < 0) | (tokens >= vocabulary))
 
 
 def _where(wrong: NDArray[np.bool_]) -> list[int]:

@@ -1,8 +1,8 @@
 """Every count repeats what the jobs say; what is old changes nothing new (FI14)."""
 
-from machines.expr import count, some
+from machines.expr import count, ite, some
 from machines.job import JobState
-from machines.properties.words import B, J, K, ended, fresh, implies, in_call, other, past_admission, same
+from machines.properties.words import B, J, K, ended, fresh, implies, in_call, in_order, other, past_admission, same
 from machines.protocol.variables import (
     JobCall,
     SequenceCall,
@@ -20,6 +20,7 @@ from machines.protocol.variables import (
     permits,
     seq,
     submitting,
+    unjudged,
     waits,
     work,
 )
@@ -37,6 +38,24 @@ BOOKS: tuple[Property, ...] = (
     Invariant(
         "books.submitting", "The submitter is busy exactly while an infer() of this generation is under way.", "§6.4",
         holds=submitting == some(job, fresh & (job.call == JobCall.Infer)),
+    ),
+    Invariant(
+        "books.unjudged", "The count of submitted jobs whose output has not been judged is right.", "FI10",
+        holds=unjudged == count(job, in_order),
+    ),
+    Invariant(
+        "books.order", "Every submitted job that is not yet judged has a place of its own.", "FI10",
+        over=(job.index, other),
+        holds=implies(in_order, job.behind < unjudged)
+        & ((other == job.index) | (job.behind == 0) | ~(job.at(other).behind == job.behind)),
+    ),
+    Invariant(
+        "books.first", "One of them is the first.", "FI10",
+        holds=count(job, in_order & (job.behind == 0)) == ite(unjudged > 0, 1, 0),
+    ),
+    Invariant(
+        "books.no_order", "A job whose output is judged, or never will be, has no place and is not suspect.", "FI10",
+        over=J, holds=in_order | ((job.behind == 0) & ~job.suspect),
     ),
     Invariant(
         "books.settled", "A job that has ended and makes no call has settled its KV.", "§7", over=J,

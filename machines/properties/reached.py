@@ -12,6 +12,7 @@ from machines.protocol.variables import (
     kv_short,
     lost_slots,
     on_device,
+    permits,
     recoveries,
     seq,
 )
@@ -20,6 +21,7 @@ from machines.sequence import SequenceState
 
 _stormy = ~p.CALM.expr
 _resets = ~p.EXITS & (p.RECOVERIES.expr > 0) & _stormy & (p.FAULTS.expr > 0)
+_overlaps = (p.SLOTS.expr >= 2) & (p.SEQUENCES.expr >= 2) & (p.JOBS.expr >= 2) & (p.KV.expr >= 2)
 
 REACHED: tuple[Property, ...] = (
     Sometimes("reach.succeeded", "A job succeeds.", "§6.5", reached=some(job, job.state == JobState.Succeeded)),
@@ -34,9 +36,16 @@ REACHED: tuple[Property, ...] = (
     ),
     Sometimes(
         "reach.two_in_flight", "Two jobs are in flight.", "§6.4",
-        applies=(p.INFLIGHT.expr >= 2) & (p.SLOTS.expr >= 2) & (p.SEQUENCES.expr >= 2) & (p.JOBS.expr >= 2)
-        & (p.KV.expr >= 2),
+        applies=(p.INFLIGHT.expr >= 2) & _overlaps,
         reached=count(job, on_device & (job.device_work == Work.Running)) >= 2,
+    ),
+    Sometimes(
+        "reach.overlapped", "A job runs while the output of the one before it is judged.", "FI10", applies=_overlaps,
+        reached=some(job, fresh & (job.device_work == Work.Running) & (job.behind > 0)) & (permits == 1),
+    ),
+    Sometimes(
+        "reach.spoiled", "A job is done that looks right and is wrong.", "FI10",
+        applies=_overlaps & _stormy & (p.FAULTS.expr > 0), reached=some(job, job.device_work == Work.Wrong),
     ),
     Sometimes(
         "reach.recovered", "After a reset a job of the new generation succeeds.", "§9.2", applies=_resets,

@@ -9,8 +9,10 @@ from machines.protocol.variables import (
     JobCall,
     device,
     job,
+    on_device,
     seq,
     shutdown,
+    unread,
 )
 from machines.shutdown import ShutdownState
 from machines.slot import SlotState
@@ -27,6 +29,7 @@ closed = shutdown == ShutdownState.Closed
 ended = job.state.isin(JobState.Succeeded, JobState.Failed)
 restarting = device.isin(DeviceState.Recovering, DeviceState.Configuring, DeviceState.Warming)
 in_call = ~job.call.isin(JobCall.Idle, JobCall.Wait)
+in_order = fresh & (job.call.isin(JobCall.Infer, JobCall.Convert) | on_device | unread)  # submitted, not yet judged
 past_admission = job.state.isin(
     JobState.Admitted, JobState.Preparing, JobState.Queued, JobState.Submitted, JobState.CancelRequested,
     JobState.Completing,

@@ -27,6 +27,7 @@ from machines.protocol.variables import (
     strikes,
     submitting,
     touching,
+    unjudged,
     work,
 )
 from machines.rulebook import Each
@@ -64,6 +65,17 @@ def leave_line() -> tuple[dict[Expr, Expr], tuple[Each, ...], dict[Expr, Expr]]:
     return then, (Each(other, then={_their.turn: moved}),), truth
 
 
+def judged(is_good: bool) -> tuple[dict[Expr, Expr], tuple[Each, ...]]:
+    """The job leaves the order in which outputs are judged: those submitted after it move up. Where it showed that the
+    device is broken, what was submitted after it is not to be believed. Its updates, and for everybody."""
+    after = _their.behind > job.behind
+    then = {_their.behind: ite(other == job.index, 0, ite(after, _their.behind - 1, _their.behind))}
+    believed = _their.suspect if is_good else _their.suspect | after
+    return {unjudged: ite(job.old, unjudged, unjudged - 1)}, (
+        Each(other, then={**then, _their.suspect: ite(other == job.index, False, believed)}),
+    )
+
+
 def end_of_generation() -> tuple[dict[Expr, object], tuple[Each, ...]]:
     """A new generation begins: its counters start anew, every job that holds something becomes old, sequences lose
     their KV. The pool is new, unless quarantined memory is to be reused: then slots come back one by one."""
@@ -72,6 +84,7 @@ def end_of_generation() -> tuple[dict[Expr, object], tuple[Each, ...]]:
         work: 0,
         leftovers: leftovers + work,
         submitting: False,
+        unjudged: 0,
         lost_slots: 0,
         lost_kv: 0,
         lost_permits: 0,
@@ -82,7 +95,7 @@ def end_of_generation() -> tuple[dict[Expr, object], tuple[Each, ...]]:
     }
     ages = ~_their.state.isin(JobState.Absent, JobState.Created)
     return then, (
-        Each(other, then={_their.old: ite(ages, True, _their.old)}),
+        Each(other, then={_their.old: ite(ages, True, _their.old), _their.behind: 0, _their.suspect: False}),
         Each(seq.index, fires={seq.record: "lose"}),
     )
 

@@ -16,6 +16,7 @@ from machines.protocol.variables import (
     faults,
     job,
     lifecycle_call,
+    miscomputes,
     own_seq,
     seq,
     touching,
@@ -71,10 +72,10 @@ WAIT = _job_effect(
     "wait",
     JobCall.Wait,
     [
-        Return("ok", when=job.device_work.isin(Work.Done, Work.Invalid)),
+        Return("ok", when=job.device_work.isin(Work.Done, Work.Invalid, Work.Wrong)),
         Return("ok", when=job.old & ~_started & ~p.NO_LATE_COMPLETION.expr, variant="late"),
         Return("timeout", when=job.device_work == Work.Hung),
-        _fault("timeout", job.device_work == Work.Running, variant="slow"),
+        _fault("timeout", job.device_work.isin(Work.Running, Work.Spoiled), variant="slow"),
         Return("exception", when=job.device_work.isin(Work.Raised, Work.RaisedRunning)),
         *(_fault(name, _started) for name in ("error", "artifact", "compatibility")),
         Return("error", when=job.old & ~_started, variant="killed"),
@@ -85,7 +86,10 @@ WAIT = _job_effect(
 CONVERT = _job_effect(
     "convert",
     JobCall.Convert,
-    [Return("valid", when=job.device_work == Work.Done), Return("invalid", when=job.device_work == Work.Invalid)],
+    [
+        Return("valid", when=job.device_work.isin(Work.Done, Work.Wrong)),
+        Return("invalid", when=job.device_work == Work.Invalid),
+    ],
     "§6.5",
     "shape, size and finite check, BF16 to FP32: our own code, so it returns",
     vendor=False,
@@ -120,7 +124,7 @@ RESET = _lifecycle_effect(
     [
         Return(
             "ok",
-            truth={broken: False},
+            truth={broken: False, miscomputes: False},
             each=(
                 Each(job.index, truth={job.device_work: ite(_killed, Work.Idle, job.device_work)}),
                 Each(seq.index, truth={seq.held: ite(_cleared | p.RESET_CLEARS_KV.expr, Held.Empty, Held.Differs)}),

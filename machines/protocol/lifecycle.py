@@ -20,6 +20,7 @@ from machines.protocol.common import (
     QUARANTINE,
     SEQ,
     end_of_generation,
+    judged,
 )
 from machines.protocol.effects import CONFIGURE, GOLDEN, RESET
 from machines.protocol.variables import (
@@ -62,6 +63,7 @@ from machines.slot import SlotState
 
 D = DeviceState
 _new, _aging = end_of_generation()
+_leaves, _bad = judged(False)
 _open = shutdown == ShutdownState.Open
 _ready = device == D.Ready
 _draining = device == D.Draining
@@ -120,7 +122,8 @@ DEADLINES = (
         JOB,
         cites="§9.1",
         fires={**QUARANTINE, job.answer: "expire", **DRAIN_DEVICE},
-        then={permits: permits - 1, work: work - 1, **LOSE_BOTH},
+        then={permits: permits - 1, work: work - 1, **LOSE_BOTH, **_leaves},
+        each=_bad,
         about="execution deadline: the buffers stay, the device drains",
     ),
     Rule(

@@ -37,6 +37,7 @@ from machines.protocol.variables import (
     strikes,
     submitting,
     tolerated,
+    unjudged,
     work,
 )
 from machines.rulebook import Rule
@@ -44,11 +45,12 @@ from machines.rulebook import Rule
 _queued = (job.state == JobState.Queued) & idle
 _limit = ite(mode == AdmissionMode.Reduced, 1, p.INFLIGHT.expr)
 _distrust = ~p.TRUST_SUBMIT.expr
+_unsubmitted = {submitting: False, unjudged: unjudged - 1, job.behind: 0, job.suspect: False}
 _kept = {
-    submitting: False, calls: calls - 1, work: work - 1, job.extends: False, lost_permits: lost_permits + 1,
+    **_unsubmitted, calls: calls - 1, work: work - 1, job.extends: False, lost_permits: lost_permits + 1,
     **LOSE_BOTH,
 }  # fmt: skip
-_returned = {submitting: False, permits: permits - 1}
+_returned = {**_unsubmitted, permits: permits - 1}
 _submitted = {submitting: False, calls: calls - 1, job.extends: False}
 _in_doubt = {**_returned, calls: calls - 1, work: work - 1, job.extends: False, **LOSE_BOTH}
 _quarantine = {**QUARANTINE, job.answer: "fail"}
@@ -58,7 +60,9 @@ RULES = (
     Rule(
         "submitter.infer", SUBMITTER, _queued & ~stopped & (permits < _limit) & ~submitting, JOB, begins=INFER,
         cites="§6.4", fires={job.slot: "submit"},
-        then={permits: permits + 1, submitting: True, calls: calls + 1},
+        then={
+            permits: permits + 1, submitting: True, calls: calls + 1, unjudged: unjudged + 1, job.behind: unjudged,
+        },
     ),
     Rule(
         "submitter.drop", SUBMITTER, _queued & ~gone & stopped, JOB, begins=UNDO, cites="FI11",

@@ -10,7 +10,7 @@ from machines.answer import ANSWER, AnswerState
 from machines.device import DEVICE, DeviceState
 from machines.expr import Domain, Map, Param, Sort, State, Var
 from machines.job import JOB, JobState
-from machines.kv_txn import KV_TXN
+from machines.kv_txn import KV_TXN, KvTxnState
 from machines.protocol import params as p
 from machines.rulebook import variable
 from machines.sequence import SEQUENCE
@@ -39,9 +39,10 @@ class LifecycleCall(State):
 
 
 class Work(State):
-    """The truth about the device and one job's buffers. Raised: exception, DMA stopped; RaisedRunning: DMA goes on."""
+    """The truth about the device and one job's buffers. Raised: exception, DMA stopped; RaisedRunning: DMA goes on.
+    Spoiled: running, on a device that computes wrongly; Wrong: done there, and it looks right."""
 
-    Idle, Running, Done, Invalid, Hung, Raised, RaisedRunning = range(7)
+    Idle, Running, Done, Invalid, Hung, Raised, RaisedRunning, Spoiled, Wrong = range(9)
 
 
 class Held(State):
@@ -89,10 +90,12 @@ VARIABLES: tuple[Var, ...] = (
     variable("permits", upto(p.INFLIGHT), lock="submit", about="submit permits taken"),
     variable("lost_permits", upto(p.INFLIGHT), lock="submit", about="permits of jobs in doubt, until a new generation"),
     variable("submitting", flag, lock="submit", about="the submitter is inside infer()"),
+    variable("unjudged", upto(p.JOBS), lock="completion", about="jobs submitted whose output has not been judged"),
     # the world
     variable("faults", upto(p.FAULTS), p.FAULTS.expr, world=True, about="misbehaviour left"),
     variable("overtaken", Domain(p.BYPASS.expr + 1), world=True, about="how often the present head was overtaken"),
     variable("broken", flag, world=True, about="the device is broken until a real reset"),
+    variable("miscomputes", flag, world=True, about="what the broken device is given comes out wrong"),
     # one job
     variable("state", JOB, sort=job, lock="completion"),
     variable("kv", KV_TXN, sort=job, lock="admission"),
@@ -102,6 +105,8 @@ VARIABLES: tuple[Var, ...] = (
     variable("old", flag, sort=job, lock="lifecycle", about="its generation is not the current one"),
     variable("extends", flag, sort=job, lock="admission", about="it continues its sequence (past_len > 0)"),
     variable("turn", upto(p.JOBS), sort=job, lock="admission", about="place in the admission line, 0: not in it"),
+    variable("behind", upto(p.JOBS), sort=job, lock="completion", about="jobs submitted before it and not yet judged"),
+    variable("suspect", flag, sort=job, lock="completion", about="a job before it showed that the device is broken"),
     variable("device_work", Domain.of(Work), sort=job, world=True, about="what the device does with its buffers"),
     # one sequence
     variable("record", SEQUENCE, sort=seq, lock="admission"),
@@ -123,7 +128,9 @@ free, lost_slots, permits, submitting = (
     _shared["permits"],
     _shared["submitting"],
 )
-faults, overtaken, broken = _shared["faults"], _shared["overtaken"], _shared["broken"]
+unjudged = _shared["unjudged"]
+faults, overtaken = _shared["faults"], _shared["overtaken"]
+broken, miscomputes = _shared["broken"], _shared["miscomputes"]
 own_seq = SEQUENCE_OF.of()
 
 # -- words --------------------------------------------------------------------------------------------------------
@@ -132,8 +139,9 @@ gone = job.old | (device == DeviceState.Failed)  # no call may be begun for this
 serving = (device == DeviceState.Ready) & (shutdown == ShutdownState.Open)
 stopped = ~(pending & serving) | job.old  # this job shall not be submitted
 on_device = job.state.isin(JobState.Submitted, JobState.CancelRequested)
-touching = job.device_work.isin(Work.Running, Work.Hung, Work.RaisedRunning)
+touching = job.device_work.isin(Work.Running, Work.Hung, Work.RaisedRunning, Work.Spoiled)
 idle = job.call == JobCall.Idle
+unread = (job.state == JobState.Completing) & idle & (job.kv == KvTxnState.Submitted)  # done, and not yet judged
 # Only a golden run that sees tells whether a device that was not reset still works.
 needs_reset = (mode == AdmissionMode.Stopped) | (lost_slots > 0) | (lost_kv > 0) | ~p.GOLDEN_SEES.expr
 tolerated = strikes < p.STRIKES.expr  # one more transient error

@@ -14,6 +14,7 @@ from machines.protocol.variables import (
     faults,
     idle,
     job,
+    miscomputes,
     on_device,
     own_seq,
     pending,
@@ -24,25 +25,29 @@ from machines.slot import SlotState
 
 _work = job.device_work
 _running = _work == Work.Running
+_goes_on = ite(miscomputes, Work.Spoiled, Work.Running)
+_as_begun = ite(_work == Work.Spoiled, Work.Wrong, Work.Done)
 # How its work ended is read by the call that is still to return; afterwards it is Idle, so that states do not multiply.
 _read = on_device | job.call.isin(JobCall.Infer, JobCall.Wait)
 _misbehaves = {faults: faults - 1, broken: True}
+_seen = on_device & ~job.old  # a device that computes wrongly without any sign is beyond every protocol
 _holds_nothing = (job.slot == SlotState.Free) | (job.old & ~p.REUSES)
 _in_no_doubt = ~(job.kv == KvTxnState.Unknown) | job.old
 
 RULES = (
     Rule(
         "device.accept", DEVICE, over=JOB, world=(job.call == JobCall.Infer) & (_work == Work.Idle), cites="§6.4",
-        truth={_work: Work.Running, own_seq.held: Held.Differs},
+        truth={_work: _goes_on, own_seq.held: Held.Differs},
         about="it begins to run, whatever infer() is going to return",
     ),
     Rule(
-        "device.done", DEVICE, over=JOB, world=_running, cites="§6.5",
-        truth={_work: ite(_read, Work.Done, Work.Idle)},
+        "device.done", DEVICE, over=JOB, world=_work.isin(Work.Running, Work.Spoiled), cites="§6.5",
+        truth={_work: ite(_read, _as_begun, Work.Idle)},
     ),
     Rule(
-        "device.invalid", DEVICE, over=JOB, world=_running & (faults > 0), truth={_work: Work.Invalid, **_misbehaves},
-        cites="FI10", about="it completes with NaN, Inf or a short tensor",
+        "device.invalid", DEVICE, over=JOB, world=_running & (faults > 0), cites="FI10",
+        truth={_work: Work.Invalid, miscomputes: ite(_seen, True, miscomputes), **_misbehaves},
+        about="it completes with NaN, Inf or a short tensor; what it is given from now on may look right and be wrong",
     ),
     Rule(
         "device.exception", DEVICE, over=JOB, world=_running & (faults > 0), cites="FI08",

@@ -13,6 +13,7 @@ from checker import liveness
 from checker.explore import explore
 from checker.graph import from_python
 from checker.model import build
+from checker.native import Program
 from checker.result import Finding
 from machines.answer import ANSWER, AnswerState
 from machines.expr import all_of
@@ -62,11 +63,27 @@ def test_slot_freed_at_execution_timeout() -> None:
 def test_kv_committed_before_validation() -> None:
     seeded = RULEBOOK.replace(
         evolve(RULEBOOK.rule("completion.wait.ok"), begins=COMMIT),
-        drop=[r.id for r in RULEBOOK.rules if r.id.startswith("completion.convert.")],
+        drop=[r.id for r in RULEBOOK.rules if r.id.startswith(("completion.convert.", "completion.judge"))],
         effects=[e for e in RULEBOOK.effects if e.name != "convert"],
     )
     assert refutation(seeded, EXIT, "I6.commit") == [
         *WAITING, "device.invalid[0]", "completion.wait.ok[0]", "completion.commit.ok[0]",
+    ]  # fmt: skip
+
+
+def test_an_output_judged_while_the_one_before_it_is_not() -> None:
+    """The second job was given to a device that the first one had broken; nobody has looked at the first one yet."""
+    seeded = RULEBOOK.replace(
+        without(RULEBOOK.rule("completion.wait.ok"), "job.behind == 0"), drop=["completion.wait.ok.behind"]
+    )
+    exploration = Program(build(seeded.scope({**EXIT, "slots": 2, "faults": 1}))).explore()
+    assert exploration.complete
+    rules = exploration.findings["answer.valid"].rules
+    assert rules[rules.index("submitter.infer[0]") :] == [
+        "submitter.infer[0]", "device.accept[0]", "submitter.infer.ok[0]", "completion.wait[0]", "device.invalid[0]",
+        "completion.wait.ok[0]", "submitter.infer[1]", "device.accept[1]", "submitter.infer.ok[1]",
+        "completion.wait[1]", "device.done[1]", "completion.wait.ok[1]", "completion.convert.valid[1]",
+        "completion.commit.ok[1]", "unwind.undo.ok[1]", "completion.deliver[1]",
     ]  # fmt: skip
 
 

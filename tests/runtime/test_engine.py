@@ -12,7 +12,7 @@ import pytest
 from machines.expr import Domain, Param, Sort, State
 from machines.rulebook import Actor, Effect, Return, Rule, Rulebook, variable
 from machines.table import Row, Table
-from runtime import engine as engine_module
+from runtime import timers, wakes
 from runtime.compiled import CompiledRule, IllegalTransition, Program
 from runtime.engine import Engine, Fired, MonitorHeld, Waiter
 from runtime.journal import Journal
@@ -223,7 +223,35 @@ def test_disarmed_timers_do_not_pile_up() -> None:
         assert b.fire("me.ask", 0)
         assert b.fire("me.get", 0)
         assert b.fire("me.give", 0)
-    assert len(b.engine._due) <= engine_module.DISARMED_MAX + 2
+    assert b.engine.timers.counts() == (0, 1)
+
+
+def test_timers_of_removed_elements_do_not_pile_up() -> None:
+    b = Bench(clock_miss=10**9)
+    for _ in range(2 * timers.IDLE_MAX):
+        passing = b.engine.add("user", "passing")
+        assert b.engine.fire((b.rule("me.ask"),), passing)
+        b.engine.remove("user", passing)
+    armed, places = b.engine.timers.counts()
+    assert armed == 0
+    assert places <= timers.IDLE_MAX + 1
+
+
+def test_who_sleeps_is_woken_for_an_earlier_timer_only() -> None:
+    b = Bench(clock_miss=100)
+    woken: list[int] = []
+    b.engine.on_arm = lambda: woken.append(b.clock.us)
+    assert b.engine.next_due_us() is None
+    b.fire("me.ask", 0)
+    assert woken == [0]
+    assert b.engine.next_due_us() == 100
+    b.clock.us = 10
+    b.fire("me.ask", 1)
+    b.fire("me.get", 0)
+    assert woken == [0]
+    b.clock.us = 100
+    assert b.engine.expire() is None
+    assert b.engine.next_due_us() == 110
 
 
 def test_a_removed_element_has_no_timers() -> None:
@@ -289,12 +317,12 @@ def test_no_wake_up_is_lost() -> None:
 
 def test_a_missing_wake_up_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Negative control: an engine that does not know that giving lets others get."""
-    known = engine_module._concerned
+    known = wakes._concerned
 
     def forgetful(rule: CompiledRule, others: Any) -> Any:
         return [c for c in known(rule, others) if (rule.id, c.rule.id) != ("me.give", "me.get")]
 
-    monkeypatch.setattr(engine_module, "_concerned", forgetful)
+    monkeypatch.setattr(wakes, "_concerned", forgetful)
     with pytest.raises(AssertionError):
         test_who_waits_is_served_by_who_gives_in_the_order_of_coming()
     with pytest.raises(AssertionError):

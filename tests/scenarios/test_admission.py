@@ -126,9 +126,9 @@ def test_f31_waiting_for_kv_is_cheap(library: Library, caplog: pytest.LogCapture
 
 
 def retries_at_once(patch: pytest.MonkeyPatch, b: Bench) -> None:
-    for rule in b.executor.engine._timers:
+    for rule in b.executor.engine.timers.clocks:
         if rule.id == "clock.kv_retry":
-            b.executor.engine._timers[rule] = lambda s, e: 1000
+            b.executor.engine.timers.clocks[rule] = lambda s, e: 1000
 
 
 def logs_each_refusal(patch: pytest.MonkeyPatch, b: Bench) -> None:

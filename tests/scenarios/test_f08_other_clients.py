@@ -211,7 +211,7 @@ def test_f11_admission_dies_inside_a_call(library: Library, monkeypatch: pytest.
             assert end(b.enqueue(2, OTHER)).status.kind is StatusKind.INTERNAL
             assert end(mine).status.kind is StatusKind.INTERNAL
         assert not b.executor.ready()
-        with pytest.raises(Refused, match="admission died"):
+        with pytest.raises(Refused, match="submitter died"):
             b.enqueue(3, PROMPT)
 
 

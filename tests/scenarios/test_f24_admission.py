@@ -77,7 +77,7 @@ def cancelled_after(b: Bench, nth: int) -> list[str]:
 
     def counting(library: Library, name: str, *arguments: Any) -> int:
         code = call(library, name, *arguments)
-        if threading.current_thread().name == "calexec admission":
+        if threading.current_thread().name == "calexec submitter":
             made.append(name)
             if len(made) == nth:
                 next(iter(b.executor.records.jobs.values())).handle.cancel()

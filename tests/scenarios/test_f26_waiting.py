@@ -20,6 +20,7 @@ from places import DEADLINE_US, LONG_MS, PATIENT, Place, held, ledger, pass_time
 from machines.admission import AdmissionMode
 from runtime import executor as executor_module
 from runtime.calrt import Library
+from runtime.compiled import CompiledRule
 from runtime.crew import Clock
 from runtime.executor import DeviceExecutor
 from runtime.job import JobHandle
@@ -134,11 +135,14 @@ def test_f27_the_head_is_late_and_the_next_is_served(library: Library) -> None:
 def test_control_f27_a_wake_up_that_is_lost(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     with executing(library, **ONE_UNIT | {"close_ms": 100}) as b:
         monkeypatch.setattr(moments, "READY_S", 0.3)
-        concerns, removal = b.executor.engine._concerns, ("client.remove.ok", "client.discard")
-        monkeypatch.setattr(
-            b.executor.engine, "_concerns",
-            lambda rule: tuple(c for c in concerns(rule) if not (rule.id in removal and c.rule.sort)),
-        )  # fmt: skip
+        awaited, removal = b.executor.engine.awaited, ("client.remove.ok", "client.discard")
+        known = awaited.at
+
+        def forgetful(rule: CompiledRule, place: int | None) -> Any:
+            concerns, over = known(rule, place)
+            return tuple(c for c in concerns if not (rule.id in removal and c.rule.sort)), over
+
+        monkeypatch.setattr(awaited, "at", forgetful)
         assert hands_on(b) == ["they ended as {2: <StatusKind.DEADLINE_EXCEEDED: 'DEADLINE_EXCEEDED'>}"]
 
 

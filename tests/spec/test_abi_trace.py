@@ -284,7 +284,7 @@ def held(b: Bench) -> dict[str, int]:
         "threads": threading.active_count(), "files": len(os.listdir("/proc/self/fd")),
         "jobs": len(b.executor.records.jobs),
         "records": engine.read(lambda s: len(s.job_elements) + len(s.seq_elements)),
-        "armed timers": len(engine._armed), "CalRT's sequences": len(b.executor.calls._kv_ids),
+        "armed timers": engine.timers.counts()[0], "CalRT's sequences": len(b.executor.calls._kv_ids),
     }  # fmt: skip
 
 
