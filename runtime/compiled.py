@@ -49,7 +49,7 @@ class CompiledRule:
     """One rule. sort: name of the sort that it is about, or "". guard(s, e) -> bool; fire(s, e) -> whether it fired.
 
     reads, writes: what the guard reads and the rule writes. places: values of the sort's place (`Program.places`) with
-    which the guard may hold; None: the sort has no place.
+    which the guard may hold; None: the sort has no place. phases: the same of `Program.phase`. changes_phase: it may.
     """
 
     rule: Rule
@@ -59,6 +59,8 @@ class CompiledRule:
     reads: frozenset[Key]
     writes: frozenset[Key]
     places: frozenset[int] | None = None
+    phases: frozenset[int] | None = None
+    changes_phase: bool = False
 
     @property
     def id(self) -> str:
@@ -71,7 +73,8 @@ class CompiledRule:
 class Program:
     """A rulebook's own side, compiled under `values` (parameters by name; they need not lie in the checker's ranges).
 
-    places: per sort the variable by which the engine finds elements (`runtime.places`), or "".
+    places: per sort the variable by which the engine finds elements (`runtime.places`), or "". phase: the shared one
+    that says most about all, or "".
     records: per sort the class of its elements; `shared()` and `element(sort)` make them in their initial state.
     Rules whose guard reads the world (the device, faults) are left out; `rules` has the others by id.
     """
@@ -83,6 +86,7 @@ class Program:
         self._shared_vars = [v for v in own if v.sort is None]
         self._sort_vars = {s.name: [v for v in own if v.sort is s] for s in book.sorts}
         links = {s.name: [m.name for m in book.maps if m.source is s] for s in book.sorts}
+        self.phase = next((v.name for v in self._shared_vars if v.machine), "")
         self.places = {sort: _place(book, variables) for sort, variables in self._sort_vars.items()}
         self._shared_class = _record("Shared", [v.name for v in self._shared_vars] + [_all(s.name) for s in book.sorts])
         self.records = {
@@ -145,11 +149,17 @@ class Program:
         exec(compile(source, name, "exec"), namespace)
         sort = rule.over[0].args[0].name if rule.over else ""
         reads, writes = frozenset(_reads(guard)), frozenset(_writes(rule))
-        return CompiledRule(rule, sort, namespace["guard"], namespace["fire"], reads, writes, self._places(sort, guard))
+        return CompiledRule(
+            rule, sort, namespace["guard"], namespace["fire"], reads, writes,
+            places=self._possible(guard, "e", self.places.get(sort, ""), self._sort_vars.get(sort, [])),
+            phases=self._possible(guard, "s", self.phase, self._shared_vars),
+            changes_phase=("shared", self.phase) in writes,
+        )  # fmt: skip
 
-    def _places(self, sort: str, guard: Expr) -> frozenset[int] | None:
-        place = [v for v in self._sort_vars.get(sort, ()) if v.name == self.places[sort]]
-        return possible_at(guard, f"e.{place[0].name}", range(len(place[0].machine.states))) if place else None
+    @staticmethod
+    def _possible(guard: Expr, owner: str, name: str, variables: Iterable[Var]) -> frozenset[int] | None:
+        found = [v for v in variables if v.name == name]
+        return possible_at(guard, f"{owner}.{name}", range(len(found[0].machine.states))) if found else None
 
 
 def _all(sort: str) -> str:

@@ -27,7 +27,7 @@ from runtime.places import Elements
 from runtime.timers import Timers
 from runtime.wakes import Concern, Concerns
 
-__all__ = ["Engine", "Fired", "MonitorHeld", "Waiter"]
+__all__ = ["Engine", "Fired", "MonitorHeld", "Unreceived", "Waiter"]
 
 
 class MonitorHeld(RuntimeError):
@@ -81,8 +81,7 @@ class Engine:
         self._mu = threading.Lock()
         self._owner = 0
         self._stopped = False
-        everyone = {sort: getattr(self._s, f"{sort}_elements") for sort in program.records}
-        self._elements = Elements(everyone, program.places)
+        self._elements = Elements(self._s, program.places, program.phase)
         self._waiting: dict[CompiledRule, dict[Waiter, None]] = {}
         self.awaited = Concerns(self._waiting)
         clocks = {program.rules[name]: after for name, after in timers.items()}
@@ -232,8 +231,10 @@ class Engine:
 
     # -- inside the monitor -------------------------------------------------------------------------------------------
     def _first(self, rules: Iterable[CompiledRule], element: Any) -> Fired | None:
-        s = self._s
+        s, phase = self._s, self._elements.phase()
         for rule in rules:
+            if rule.phases is not None and phase not in rule.phases:
+                continue
             if element is not None or not rule.sort:
                 if rule.fire(s, element):
                     return Fired(rule, element)
@@ -277,7 +278,8 @@ class Engine:
         journal.add(self.now_us(), rule.id, getattr(element, "key", None), observed)
         if journal.wants_checkpoint:
             journal.checkpoint(self.program.values_of(self._s))
-        self.timers.follow(rule, element, self._elements.place(rule.sort, element))
+        elements = self._elements
+        self.timers.follow(rule, element, elements.place(rule.sort, element), elements.phase())
 
     def _grant(self, steps: list[Fired]) -> list[Waiter]:
         """Go on for everybody whom these steps enable; what is fired on their behalf is put behind, and enables others.
@@ -285,8 +287,8 @@ class Engine:
         The waiters that have been served."""
         granted: list[Waiter] = []
         for rule, element in steps:
-            place = getattr(element, "place", None) if rule.sort else None
-            for concern in self.awaited.at(rule, place)[0]:
+            elements = self._elements
+            for concern in self.awaited.at(rule, elements.place(rule.sort, element), elements.phase())[0]:
                 if waiters := self._waiting[concern.rule]:
                     self._serve(concern, element, list(waiters), steps, granted)
         return granted

@@ -77,6 +77,11 @@ class JobHandle:
     def done(self) -> bool:
         return self._result is not None
 
+    @property
+    def result(self) -> InferenceResult | None:
+        """None while there is none."""
+        return self._result
+
     def wait_until(self, deadline_us: int | None) -> InferenceResult | None:
         """The result, or None when it is not there by the deadline (monotonic, us). Returning early cancels nothing.
 

@@ -3,7 +3,9 @@
 Theory. An actor that serves anybody looks for an element about which one of its rules is enabled. With a thousand jobs
 it must not ask each. Most guards name the states in which they may hold, so elements are kept by that variable (a job's
 `state`), in the order in which they came there, and a rule is asked only of those in its places. Which variable that is
-is worked out from the rulebook: the first of the sort that has a table, if no rule changes another element's.
+is worked out from the rulebook: the first of the sort that has a table, if no rule changes another element's. Of the
+shared variables, too, the first that has a table (the `device`) says of most rules that they cannot be enabled now: it
+is the phase.
 """
 
 from __future__ import annotations
@@ -43,12 +45,13 @@ def _with(x: Expr, slot: str, value: Expr) -> Expr:
 class Elements:
     """Inside the monitor. all: of each sort, in the order of their coming; these dicts are the shared record's own.
 
-    variables: of each sort the variable that is its place, or "" where it has none."""
+    variables: of each sort the variable that is its place, or "" where it has none. phase: the shared one, or ""."""
 
-    def __init__(self, everyone: Mapping[str, dict[Any, None]], variables: Mapping[str, str]) -> None:
-        self.all = everyone
+    def __init__(self, shared: Any, variables: Mapping[str, str], phase: str) -> None:
+        self.all: dict[str, dict[Any, None]] = {sort: getattr(shared, f"{sort}_elements") for sort in variables}
+        self._shared, self._phase = shared, phase
         self._variables = variables
-        self._at: dict[str, dict[int, dict[Any, None]]] = {sort: {} for sort in everyone}
+        self._at: dict[str, dict[int, dict[Any, None]]] = {sort: {} for sort in variables}
 
     def add(self, sort: str, element: Any) -> None:
         self.all[sort][element] = None
@@ -73,6 +76,10 @@ class Elements:
             at.setdefault(place, {})[element] = None
             element.place = place
         return place
+
+    def phase(self) -> int | None:
+        """In which all is now."""
+        return getattr(self._shared, self._phase) if self._phase else None
 
     def possible(self, sort: str, places: frozenset[int] | None) -> Iterator[Any]:
         """Those in these places (None: anywhere)."""

@@ -61,23 +61,22 @@ class Timers:
         for timer in self._of.pop(element, {}).values():
             self._disarm(timer)
 
-    def follow(self, rule: CompiledRule, element: Any, place: int | None) -> None:
-        """A step was made, after which the element is in this place."""
-        possible, over = self._concerns.at(rule, place)
+    def follow(self, rule: CompiledRule, element: Any, place: int | None, phase: int | None) -> None:
+        """A step was made, after which the element is in this place, and all in this phase."""
+        possible, over = self._concerns.at(rule, place, phase)
         for concern in possible:
-            self._follow(concern, element)
-        if over and (timers := self._of.get(element)):
-            for clock in over:
-                if (timer := timers.get(clock)) and timer.armed:
+            for e in self._about(concern, element):
+                self._set(concern.rule, e, again=concern.restarts and e is element)
+        for concern in over:
+            for e in self._about(concern, element):
+                if (timers := self._of.get(e)) and (timer := timers.get(concern.rule)):
                     self._disarm(timer)
 
-    def _follow(self, concern: Concern, element: Any) -> None:
-        clock = concern.rule
-        elements: Iterable[Any] = (element,)
-        if not concern.alone:
-            elements = list(self._elements.all[clock.sort]) if clock.sort else (None,)
-        for e in elements:
-            self._set(clock, e, again=concern.restarts and e is element)
+    def _about(self, concern: Concern, element: Any) -> Iterable[Any]:
+        if concern.alone:
+            return (element,)
+        sort = concern.rule.sort
+        return list(self._elements.all[sort]) if sort else (None,)
 
     def _set(self, clock: CompiledRule, element: Any, again: bool) -> None:
         """Armed while the guard holds; a newly begun call (`again`) has its time from its own beginning."""

@@ -1,8 +1,9 @@
 """What a step may change for others: which rules it may enable, or disable.
 
 Theory. A rule can only become enabled when something that its guard reads is written. What rules read and write is
-known when they are compiled, so for each rule the others that it concerns are worked out once. Where the step's own
-element is in a known place afterwards (`places`), those whose guard cannot hold there are left out as well.
+known when they are compiled, so for each rule the others that it concerns are worked out once. Of these are left out
+whose guard cannot hold in the place where the step's own element is afterwards, or in the phase in which all is
+(`runtime.places`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Collection, Iterator
 
 from attrs import frozen
 
-from runtime.compiled import CompiledRule
+from runtime.compiled import CompiledRule, Key
 
 __all__ = ["Concern", "Concerns"]
 
@@ -27,38 +28,52 @@ class Concern:
     alone: bool
     restarts: bool
 
+    def possible(self, place: int | None, phase: int | None) -> bool:
+        """Whether it may hold in this phase; about the step's own element, if it is only about that."""
+        here = not self.alone or self.rule.places is None or place is None or place in self.rule.places
+        return here and (self.rule.phases is None or phase in self.rule.phases)
+
+
+Found = tuple[tuple[Concern, ...], tuple[Concern, ...]]
+
 
 class Concerns:
     """Of a collection of rules, which may grow: then `grown` must be called."""
 
     def __init__(self, rules: Collection[CompiledRule]) -> None:
         self._rules = rules
-        self._known: dict[tuple[CompiledRule, int | None], tuple[tuple[Concern, ...], tuple[CompiledRule, ...]]] = {}
+        self._known: dict[tuple[CompiledRule, int | None, int | None], Found] = {}
 
     def grown(self) -> None:
         self._known.clear()
 
-    def at(self, rule: CompiledRule, place: int | None) -> tuple[tuple[Concern, ...], tuple[CompiledRule, ...]]:
-        """What a step of `rule` concerns, when its element is in this place afterwards: what may hold now; and what
-        cannot, about that element."""
-        key = (rule, place)
-        if key not in self._known:
-            concerned = tuple(_concerned(rule, self._rules))
-            over = tuple(c.rule for c in concerned if c.alone and not _may_be_in(c.rule, place))
-            self._known[key] = tuple(c for c in concerned if c.rule not in over), over
-        return self._known[key]
+    def at(self, rule: CompiledRule, place: int | None, phase: int | None) -> Found:
+        """What a step of `rule` concerns, when its element is in this place and all in this phase afterwards: what may
+        hold now; and what cannot any more."""
+        key = (rule, place, phase)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._find(rule, place, phase)
+        return found
+
+    def _find(self, rule: CompiledRule, place: int | None, phase: int | None) -> Found:
+        concerned = tuple(_concerned(rule, self._rules))
+        possible = tuple(c for c in concerned if c.possible(place, phase))
+        return possible, tuple(c for c in concerned if c not in possible and (c.alone or rule.changes_phase))
 
 
-def _may_be_in(rule: CompiledRule, place: int | None) -> bool:
-    return rule.places is None or place is None or place in rule.places
+def _same(written: Key, read: Key, same_sort: bool) -> bool:
+    """Whether they may be one variable: one of some element may be anybody's of that name."""
+    (writer, name), (reader, other) = written, read
+    own = writer == reader == "own"
+    return name == other and (writer == "shared") == (reader == "shared") and (same_sort or not own)
 
 
 def _concerned(rule: CompiledRule, others: Collection[CompiledRule]) -> Iterator[Concern]:
     """The rules among `others` whose guard reads what `rule` writes."""
-    written = {name for _, name in rule.writes}
     begins = rule.rule.begins
     for other in others:
-        touched = {(whose, name) for whose, name in other.reads if name in written}
+        touched = {read for read in other.reads if any(_same(w, read, rule.sort == other.sort) for w in rule.writes)}
         if not touched:
             continue
         own = all(whose == "own" for whose, _ in touched)

@@ -14,7 +14,7 @@ from machines.rulebook import Actor, Effect, Return, Rule, Rulebook, variable
 from machines.table import Row, Table
 from runtime import timers, wakes
 from runtime.compiled import CompiledRule, IllegalTransition, Program
-from runtime.engine import Engine, Fired, MonitorHeld, Waiter
+from runtime.engine import Engine, Fired, MonitorHeld, Unreceived, Waiter
 from runtime.journal import Journal
 
 
@@ -259,6 +259,48 @@ def test_a_removed_element_has_no_timers() -> None:
     b.fire("me.ask", 0)
     b.engine.remove("user", b.users[0])
     assert b.engine.next_due_us() is None
+
+
+# -- an actor that goes on ---------------------------------------------------------------------------------------------
+def test_who_reports_goes_on_before_anybody_who_waits() -> None:
+    b = Bench()
+    b.fire("me.ask", 0)
+    b.fire("me.get", 0)
+    b.fire("me.work", 0)
+    idle, fired = b.take("me.give", None)
+    assert fired is None
+    mine = Waiter()
+    last = b.engine.report((b.rule("me.worked"),), b.users[0], "done", (b.rule("me.give"),), mine)
+    assert last is None, "nothing is left to be given: it waits"
+    assert mine.parked
+    assert idle.parked, "nobody was woken for what it did itself"
+    assert [rule for rule, _ in b.journal()[-2:]] == ["me.worked", "me.give"]
+
+
+def test_who_reports_stops_at_the_next_call() -> None:
+    b = Bench()
+    b.fire("me.ask", 0)
+    b.fire("me.get", 0)
+    b.fire("me.work", 0)
+    last = b.engine.report((b.rule("me.worked"),), b.users[0], "done", (b.rule("me.work"),), Waiter())
+    assert last == Fired(b.rule("me.work"), b.users[0])
+
+
+def test_what_its_steps_enable_is_handed_on() -> None:
+    b = Bench()
+    for i in (0, 1):
+        b.fire("me.ask", i)
+    b.fire("me.get", 0)
+    b.fire("me.work", 0)
+    other, _ = b.take("me.get", 1)
+    assert b.engine.report((b.rule("me.worked"),), b.users[0], "done", (b.rule("me.give"),), Waiter()) is None
+    assert other.result == Fired(b.rule("me.get"), b.users[1])
+
+
+def test_what_no_outcome_takes_is_told() -> None:
+    b = Bench()
+    with pytest.raises(Unreceived, match="no rule took 'done' about u0"):
+        b.engine.report((b.rule("me.give"),), b.users[0], "done", (), Waiter())
 
 
 # -- the monitor -------------------------------------------------------------------------------------------------------

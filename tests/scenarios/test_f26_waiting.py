@@ -138,8 +138,8 @@ def test_control_f27_a_wake_up_that_is_lost(library: Library, monkeypatch: pytes
         awaited, removal = b.executor.engine.awaited, ("client.remove.ok", "client.discard")
         known = awaited.at
 
-        def forgetful(rule: CompiledRule, place: int | None) -> Any:
-            concerns, over = known(rule, place)
+        def forgetful(rule: CompiledRule, place: int | None, phase: int | None) -> Any:
+            concerns, over = known(rule, place, phase)
             return tuple(c for c in concerns if not (rule.id in removal and c.rule.sort)), over
 
         monkeypatch.setattr(awaited, "at", forgetful)
