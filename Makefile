@@ -10,7 +10,7 @@ NATIVE := $(VENV)/native
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help check-states run-device run storm vendor-probe bench test nightly diagrams mutants bench-checker lint native
+.PHONY: help check-states run-device run storm soak vendor-probe bench test nightly diagrams mutants bench-checker lint native
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
@@ -26,6 +26,10 @@ run: $(NATIVE)  ## decode prompts for many clients through the executor (ARGS="-
 
 storm: $(NATIVE)  ## a thousand random events for each of a hundred seeds (ARGS="--seeds 1-10 --processes 2")
 	$(BIN)/calexec storm $(ARGS)
+
+soak: $(NATIVE)  ## 20,000 jobs: does anything grow? report and plot in build/ (ARGS="--jobs 1000000 --faults 0.01")
+	@mkdir -p build
+	$(BIN)/calexec soak --report build/soak.json --plot build/soak.png $(ARGS)
 
 vendor-probe: $(NATIVE)  ## ask the device about every vendor fact (ARGS="-s reset_clears_kv=0")
 	$(BIN)/calexec vendor-probe $(ARGS)

@@ -211,15 +211,6 @@ def test_f64_flat_over_many_jobs(library: Library) -> None:
     assert b.sim.violations() == ()
 
 
-@pytest.mark.shows("§13.2-2")
-@pytest.mark.nightly
-def test_f64_flat_over_a_hundred_thousand_jobs(library: Library) -> None:
-    with executing(library, KEPT) as b:
-        decode(b, WARM)
-        check_flat(b, 100_000)
-    assert b.sim.violations() == ()
-
-
 def leaks_memory() -> Callable[[], Any]:
     """1 MiB at a time, and not of what the process has had before and given back to its own heap."""
     kept: list[mmap.mmap] = []
