@@ -24,7 +24,7 @@ def plot(path: Path, report: SoakReport) -> None:
     warm = report.warm_from
     small_multiples(
         path, list(_panels(report)), title=title, x_label="jobs (grey: warm-up)", marks=_recoveries(samples),
-        marks_label=f"recoveries: {run.resets:,}" if run.resets else "",
+        marks_label=f"red: where recoveries began, {run.resets:,} in all" if run.resets else "",
         shaded=None if warm is None else (0.0, float(warm)), columns=3,
     )  # fmt: skip
 
@@ -54,7 +54,12 @@ def _series(samples: Samples, jobs: list[float], name: str, scale: float = 1.0, 
 def _slope_of(report: SoakReport, quantity: Quantity) -> str:
     for s in report.slopes:
         if s.quantity is quantity:
-            return f"{s.per_million / s.quantity.scale:+,.3g} per 10⁶ jobs"
+            recovery = "".join(
+                f", {t.grown / t.recoveries / quantity.scale:+,.2g} a recovery"
+                for t in report.tolls
+                if t.quantity is quantity
+            )
+            return f"{s.per_million / quantity.scale:+,.3g} per 10⁶ jobs{recovery}"
     return ""
 
 

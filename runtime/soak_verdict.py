@@ -87,10 +87,11 @@ class Pool:
     handles: int
 
     def left_by_one(self) -> dict[str, float]:
-        """What a recovery may leave behind, of each quantity."""
+        """What a recovery may leave behind. Nothing is said of device memory, where a sequence in doubt keeps its KV
+        until the next recovery; what a recovery itself leaves there are handles."""
         return {
             "rss_bytes": self.byte_size, "blocks": BLOCKS_OF_A_HANDLE * self.handles, "files": 0, "threads": 0,
-            "handles": self.handles, "device_bytes": self.byte_size,
+            "handles": self.handles,
         }  # fmt: skip
 
 
@@ -145,12 +146,12 @@ def slope(quantity: Quantity, jobs: NDArray[np.float64], values: NDArray[np.floa
 
 
 def tolls_of(samples: Samples, pool: Pool) -> tuple[Toll, ...]:
-    """Of each quantity that is known; empty where there was no recovery."""
+    """Of each quantity that is judged over recoveries; empty where there was none."""
     if not samples.recoveries:
         return ()
     left = pool.left_by_one()
     return tuple(
         Toll(q, samples.recoveries, grown, BOUNDS[q.name].noise + samples.recoveries * left[q.name])
         for q in GROWS
-        if not np.isnan(grown := samples.across[q.name])
+        if q.name in left and not np.isnan(grown := samples.across[q.name])
     )

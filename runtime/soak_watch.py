@@ -29,6 +29,7 @@ SHOWN = (
     ("generation", "generation", 1.0),
 )  # fmt: skip
 """Columns of a lap: name, what it is, divided by what."""
+LATENCIES = ("first token", "each further token")
 IN_A_LINE = ("tokens_per_s", "tpot_p50_us", "tpot_p99_us", "rss_bytes", "files", "threads", "handles", "recoveries")
 
 
@@ -102,7 +103,7 @@ def watching(soak: Soak, console: Console, every_s: float) -> Iterator[Callable[
 def tell(found: SoakReport, console: Console) -> None:
     run = found.run
     console.print(f"{run.model}, {run.clients} clients: {sum(run.jobs.values()):,} jobs in {run.seconds:,.0f} s")
-    rows: list[tuple[str, str, bool]] = [*_latencies(found), *rows_of(run)]
+    rows: list[tuple[str, str, bool]] = [*_latencies(found), *(row for row in rows_of(run) if row[0] not in LATENCIES)]
     if found.soak.healed:
         completed, of = found.soak.served
         rows.append(("after the faults", f"{completed:,} of {of:,} requests completed", not found.served_all))
@@ -119,12 +120,11 @@ def tell(found: SoakReport, console: Console) -> None:
 
 
 def _latencies(found: SoakReport) -> Iterator[tuple[str, str, bool]]:
-    for name, of in (
-        ("first token", found.soak.tally.ttft_of_all),
-        ("each further token", found.soak.tally.tpot_of_all),
-    ):
+    """In the place of `run`'s, which keeps each of them."""
+    tally = found.soak.tally
+    for name, of in zip(LATENCIES, (tally.ttft_of_all, tally.tpot_of_all), strict=True):
         said = [f"p{p:g} {of.percentile(p) / 1000:,.2f} ms" for p in (50, 90, 99, 99.9)]
-        yield f"{name}, all", ", ".join(said), False
+        yield name, ", ".join(said), False
 
 
 def _growth(found: SoakReport) -> Iterator[Table]:

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 import seeded_leaks
-from executing import unused
+from executing import ALL_GOOD, READY_S, executing, unused
 
 from runtime import breaks, engine, executor, soak_plot
+from runtime.calbin import sample
 from runtime.calrt import Library
 from runtime.cli import run
 from runtime.exits import Exit
@@ -23,6 +24,7 @@ from runtime.journal import Journal
 from runtime.simulator import Simulator
 from runtime.soak_command import LEAKS
 from runtime.soak_samples import COLUMNS, GROWS
+from runtime.weather import REMEMBERED, Weather
 
 BUGS = breaks.bugs(LEAKS)
 SMALL = ("--jobs", "400", "--tokens", "5", "--clients", "2")
@@ -204,3 +206,52 @@ def test_leaks_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["soak", "--list-breaks"]) is Exit.OK
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [bug.name for bug in BUGS]
     assert {bug.seen_as for bug in BUGS} == {q.name for q in GROWS} - {"device_bytes"}
+
+
+# -- what it stands on -------------------------------------------------------------------------------------------------
+def test_live_handles_are_counted(library: Library) -> None:
+    before = library.handles
+    code, calbin = library.calbin(sample("tiny"))
+    assert (code, library.handles) == (0, before + 1)
+    assert calbin is not None
+    assert library.calbin("/nowhere")[0] != 0
+    assert library.handles == before + 1, "what was not made is not counted"
+    assert calbin.release() == 0
+    assert library.handles == before
+
+
+class Panel:
+    """A simulator of which only this is asked."""
+
+    fired = 0
+
+    def faults_fired(self) -> int:
+        return self.fired
+
+
+def test_of_very_many_faults_the_last_are_remembered() -> None:
+    panel = Panel()
+    weather = Weather(panel)  # type: ignore[arg-type]
+    for _ in range(5):
+        before, panel.fired = panel.fired, panel.fired + REMEMBERED
+        assert len(weather.since(before)) == REMEMBERED
+        assert len(weather._came) <= 2 * REMEMBERED
+    assert weather.since(panel.fired) == ()
+    assert len(weather.since(panel.fired - 7)) == 7
+    assert len(weather.since(0)) < panel.fired, "the first ones are forgotten"
+
+
+def test_faults_end_and_begin_again(library: Library) -> None:
+    with executing(library, recoveries_max=1000) as b:
+        weather = Weather(b.sim, seed=1, rate=1.0, facts=frozenset(ALL_GOOD))
+        weather.before_start()
+        weather.follow(b.executor)
+        weather.end()
+        assert b.tokens(1, [1, 2], 3) == b.oracle.tokens([1, 2], 3)
+        assert b.sim.faults_fired() == 0
+        weather.resume()
+        assert not b.run(2, [1, 2]).status.ok
+        weather.end()
+        assert b.sim.faults_fired() > 0
+        assert b.executor.wait_ready(READY_S)
+        assert b.tokens(3, [1, 2], 3) == b.oracle.tokens([1, 2], 3)
