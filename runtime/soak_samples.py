@@ -14,7 +14,6 @@ nothing of them.
 from __future__ import annotations
 
 import gc
-import heapq
 import math
 import os
 import sys
@@ -28,7 +27,6 @@ import numpy as np
 from attrs import define, field, frozen
 from numpy.typing import NDArray
 
-from runtime.engine import Engine
 from runtime.executor import DeviceExecutor
 from runtime.simulator import Simulator
 
@@ -103,7 +101,7 @@ class Histogram:
 def measured(executor: DeviceExecutor, simulator: Simulator | None) -> dict[str, float]:
     """What there is now, by the names of columns. Nothing must be under way. Garbage is collected first: what only the
     collector can free is no leak, nor what the engine drops as soon as there is more of it."""
-    _drop_disarmed(executor.engine)
+    executor.engine.read(lambda s: executor.engine.timers.drop_idle())  # some 9,000 blocks, now there, now not
     gc.collect()
     pool = executor.calls.pool
     return {
@@ -117,16 +115,6 @@ def measured(executor: DeviceExecutor, simulator: Simulator | None) -> dict[str,
         "quarantined_bytes": sum(pool.counts().quarantined_bytes for pool in executor.calls.pools),
         "generation": executor.calls.generation_id,
     }
-
-
-def _drop_disarmed(engine: Engine) -> None:
-    """Timers that were disarmed, which hold what is left of ended jobs: a saw tooth of some 9,000 blocks."""
-
-    def drop(_: Any) -> None:
-        engine._due[:] = [entry for entry in engine._due if entry[2].armed]
-        heapq.heapify(engine._due)
-
-    engine.read(drop)
 
 
 def _threads() -> int:

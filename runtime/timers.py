@@ -119,13 +119,17 @@ class Timers:
 
     def _compact(self) -> None:
         if len(self._heap) > IDLE_MAX + 2 * self._armed:
-            for _, _, timer in self._heap:
-                timer.heap_us = math.inf
-            self._heap = []
-            for timers in self._of.values():
-                for timer in timers.values():
-                    if timer.armed:
-                        self._push(timer)
+            self.drop_idle()
+
+    def drop_idle(self) -> None:
+        """Leave in the heap what is armed alone: others keep what is left of ended jobs."""
+        for _, _, timer in self._heap:
+            timer.heap_us = math.inf
+        self._heap = []
+        for timers in self._of.values():
+            for timer in timers.values():
+                if timer.armed:
+                    self._push(timer)
 
     def counts(self) -> tuple[int, int]:
         """Timers that are armed, and places in the heap."""

@@ -15,7 +15,7 @@ import pytest
 import seeded_leaks
 from executing import ALL_GOOD, READY_S, executing, unused
 
-from runtime import breaks, engine, executor, soak_plot
+from runtime import breaks, executor, soak_plot
 from runtime.calbin import sample
 from runtime.calrt import Library
 from runtime.cli import run
@@ -38,9 +38,8 @@ ALSO: dict[str, set[str]] = {
 
 @pytest.fixture
 def sim(library: Library, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulator]:
-    """The executor's rings and heaps are full after few jobs, and the collector need not look at all of pytest."""
+    """The executor's ring is full after few jobs, and the collector need not look at all of pytest."""
     monkeypatch.setattr(executor, "Journal", partial(Journal, 512))
-    monkeypatch.setattr(engine, "DISARMED_MAX", 16)
     gc.collect()
     gc.freeze()
     yield unused(library)
