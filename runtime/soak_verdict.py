@@ -47,8 +47,8 @@ BOUNDS: Mapping[str, Bound] = {
     "handles": Bound(noise=0.5),
     "device_bytes": Bound(noise=0.5),
 }
-"""From what was seen in runs that are flat (docs/run.md): RSS rises by 0.1 MiB in 45,000 jobs, by up to 0.7 in a soak of
-400, which is hardly warm; blocks are known to 250. One byte kept for each job is 1 MiB for 10^6; one object kept for
+"""From what was seen in runs that are flat (docs/run.md): RSS rises by 0.1 MiB in 45,000 jobs, by up to 0.7 in a soak
+of 400, which is hardly warm; blocks are known to 250. One byte kept for each job is 1 MiB for 10^6; one object kept for
 each is a million blocks."""
 
 
