@@ -32,6 +32,7 @@ EITHER = {"map_buf": "map_buf", "destroy": "destroy"}  # of an input or of an ou
 RESETS = frozenset({"reset_ccu", "reset_configuration", "reset"})
 NAMING = frozenset({"infer", "slice_tensor", "undo_slice", "tensor_size"})  # a model, or a tensor that is mapped
 OF_KV = frozenset({"apply", "can_allocate", "tokens_per_unit", "units_total", "destroy_kv"})
+MADE_BY = frozenset({"create_kv", "create_input", "create_output"})  # the device
 BEGINNINGS = frozenset({"open", "create_input", "create_output"})
 
 Possible = set[tuple[str, str]]
@@ -71,6 +72,8 @@ class Handles:
         names = [self.names.get(handle) for handle in (call.handle, *([call.other] if call.call == "infer" else []))]
         if call.call in NAMING and any(known is not None and call.text not in known for known in names):
             return f"{call.text!r} is no name of handle {call.handle}"
+        if self.device and call.call in MADE_BY and call.other != self.device:
+            return f"it is made of {call.other}, and the device is {self.device}"
         if self.complete and call.call in OF_KV and call.handle not in self.managers:
             return f"{call.handle} is no KvManager"
         return ""
