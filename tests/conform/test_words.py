@@ -55,7 +55,11 @@ JOB = f"can_allocate=1 apply=1 {PREPARED} infer wait get_status=2 tensor_size ap
         ("infer", "infer=17", {"busy"}),  # FI05
         ("infer", "", set()),
         ("infer", "infer infer", set()),  # §6.4: one call
-        ("wait", "wait get_status=2 tensor_size", {"ok", "error"}),  # the logits may be no numbers
+        ("wait", "wait get_status=2", {"ok"}),  # §6.5: success is both
+        ("wait", "wait get_status=2 tensor_size", set()),
+        ("convert", "tensor_size", {"valid", "invalid"}),  # the logits may be no numbers (FI10)
+        ("convert", "tensor_size=14", {"invalid"}),
+        ("convert", "", set()),
         ("wait", "wait get_status=3", {"exception"}),  # FI08
         ("wait", "wait=13", {"timeout"}),  # FI07
         ("wait", "wait=28", {"error"}),
