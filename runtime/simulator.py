@@ -1,7 +1,8 @@
 """The simulator's control panel in Python: what a test does to the device behind CalRT's back, and what it may ask.
 
-None of this is CalRT, and the executor never uses it: it binds `calrt_sim.h`, which only the simulator exports. A
-device is a number; it lives as long as the process, whatever handles come and go.
+None of this is CalRT: it binds `calrt_sim.h`, which only the simulator exports. The executor does without it; whoever
+writes down what happened copies the trace where there is one (`calllog`). A device is a number; it lives as long as the
+process, whatever handles come and go.
 """
 
 from __future__ import annotations
