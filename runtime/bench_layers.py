@@ -23,7 +23,7 @@ from runtime.lane import Lane
 __all__ = ["Layer", "Layers", "layers_of"]
 
 LAYERS: dict[type, tuple[str, ...]] = {
-    Engine: ("fire", "take"),
+    Engine: ("fire", "take", "report"),
     KvCoordinator: ("reserve", "commit"),
     Lane: ("infer", "read", "undo"),
 }

@@ -287,15 +287,22 @@ class DeviceExecutor:
             yield lambda rule, job: self.calls.doubt(job.tag)
         if claims or ends:
             yield self._answer
-        if rule.rule.begins is None:
-            yield self._has_entered if rule.id in self._queues else self._may_have_entered
         if claims or rule.rule.begins is None:
             yield lambda rule, job: self.records.try_to_forget(job)
+        if rule.rule.begins is None:
+            yield self._has_entered if rule.id in self._queues else self._may_have_entered
+        if claims:  # last, so that its client finds nothing left to be done, and nobody in its way
+            yield self._tell
 
     def _new_generation(self, rule: CompiledRule, element: Any) -> None:
         self.calls.end_generation()
         self.observer.generation(rule)
         self.records.try_to_forget_all()
+
+    @staticmethod
+    def _tell(rule: CompiledRule, job: Any) -> None:
+        if job.tag.handle.done():
+            job.tag.handle.tell()
 
     @staticmethod
     def _has_entered(rule: CompiledRule, job: Any) -> None:
@@ -312,15 +319,15 @@ class DeviceExecutor:
         if (status := told(rule.id, job)) is None:
             return
         self.observer.after(rule, job.tag, status)
-        self._resolve(job.tag, status)
+        self._settle(job.tag, status)
 
-    def _resolve(self, context: JobContext, status: Status) -> None:
+    def _settle(self, context: JobContext, status: Status) -> None:
         """Timings as they are now: those of a job that goes on without its client change."""
         if context.handle.done():
             return
         result = InferenceResult(status, context.logits if status.ok else None, evolve(context.timings))
         self.observer.answers(context, status)
-        if context.handle.resolve(result):
+        if context.handle.settle(result):
             self.observer.answered(status)
 
     # -- the end of an actor, and of everything -----------------------------------------------------------------------
@@ -336,5 +343,6 @@ class DeviceExecutor:
     def _answer_all(self, kind: StatusKind, why: str) -> None:
         """Without a lock: a copy is one step. Who arrives later sees `_dead`, which was set before."""
         for context in self.records.contexts():
-            self._resolve(context, status_of(context, kind, why))
+            self._settle(context, status_of(context, kind, why))
+            context.handle.tell()
             context.handle.entered.open()

@@ -93,14 +93,23 @@ class JobHandle:
             self._resolved.wait(timeout_s if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX))
         return self._result
 
-    def resolve(self, result: InferenceResult) -> bool:
-        """The executor's: the first result counts. False: there was one."""
+    def settle(self, result: InferenceResult) -> bool:
+        """The executor's: the first result counts. False: there was one. Nobody is woken for it before `tell`."""
         with self._mu:
             if self._result is not None:
                 return False
             self._result = result
-        self._resolved.open()
         return True
+
+    def tell(self) -> None:
+        """The executor's, after `settle`: who waits for the result is woken."""
+        self._resolved.open()
+
+    def resolve(self, result: InferenceResult) -> bool:
+        """Both at once."""
+        first = self.settle(result)
+        self.tell()
+        return first
 
 
 @define(eq=False)

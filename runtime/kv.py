@@ -17,8 +17,7 @@ lock for that is the only one in the executor that is held over a call of CalRT;
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -115,9 +114,9 @@ class KvCoordinator:
         canAllocate(1), then at most one Apply. "No" is not a failure: the sequence is as it was. After a failure it is
         in doubt."""
         stage = f"reserve {target} tokens for sequence {sequence}"
-        with self._one_caller(stage, sequence, target) as refusal:
-            if refusal:
-                return False, refusal
+        with self._calls:
+            if wrong := self._must_not_call(sequence, target):
+                return False, Failure(stage, 0, wrong)
             code, unit_is_free = self.kv.can_allocate(1)
             if failure := failed(f"{stage}: canAllocate(1)", code, self.kv.library):
                 self.mark_unknown(sequence)
@@ -197,14 +196,8 @@ class KvCoordinator:
             return {"kv_free": self.sequences_max - held, "lost_kv": sum(e.in_doubt for e in self._entries.values())}
 
     # -- how -----------------------------------------------------------------------------------------------------------
-    @contextmanager
-    def _one_caller(self, stage: str, sequence: int, target: int) -> Iterator[Failure | None]:
-        """KvManager for one thread; yields why it must not be called, if so."""
-        with self._calls:
-            wrong = self._must_not_call(sequence, target)
-            yield Failure(stage, 0, wrong) if wrong else None
-
     def _must_not_call(self, sequence: int, target: int) -> str | None:
+        """Why, in words. `_calls` is held."""
         if self._retired:
             return "the generation of this KV has ended"
         if not 0 <= sequence <= SEQUENCE_ID_MAX:
@@ -213,7 +206,9 @@ class KvCoordinator:
 
     def _must(self, stage: str, sequence: int, target: int, then: Callable[[_Entry], None]) -> Failure | None:
         """An Apply that is not allowed to be refused."""
-        with self._one_caller(stage, sequence, target) as refusal:
+        with self._calls:
+            wrong = self._must_not_call(sequence, target)
+            refusal = Failure(stage, 0, wrong) if wrong else None
             granted, failure = (False, refusal) if refusal else self._apply(stage, sequence, target, then)
             if granted:
                 return None
