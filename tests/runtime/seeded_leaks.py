@@ -26,14 +26,14 @@ def after_answers(leak: Callable[[DeviceExecutor, Any, Any], None], every: int =
     """Something more is done with one of so many answers; told are the executor, the job and the status."""
 
     def installed() -> AbstractContextManager[Any]:
-        resolve, nth = DeviceExecutor._resolve, itertools.count(1)
+        resolve, nth = DeviceExecutor._settle, itertools.count(1)
 
         def wrong(self: DeviceExecutor, context: Any, status: Any) -> None:
             resolve(self, context, status)
             if next(nth) % every == 0:
                 leak(self, context, status)
 
-        return patch.object(DeviceExecutor, "_resolve", wrong)
+        return patch.object(DeviceExecutor, "_settle", wrong)
 
     return installed
 
