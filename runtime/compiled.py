@@ -47,6 +47,7 @@ class Rejected(RuntimeError):
 @frozen(eq=False)
 class CompiledRule:
     """One rule. sort: name of the sort that it is about, or "". guard(s, e) -> bool; fire(s, e) -> whether it fired.
+    may(s) -> bool: what the guard asks of the shared variables alone; where it is False nobody need be asked.
 
     reads, writes: what the guard reads and the rule writes. places: values of the sort's place (`Program.places`) with
     which the guard may hold; None: the sort has no place. phases: the same of `Program.phase`. changes_phase: it may.
@@ -56,6 +57,7 @@ class CompiledRule:
     sort: str
     guard: Callable[[Any, Any], bool]
     fire: Callable[[Any, Any], bool]
+    may: Callable[[Any], bool]
     reads: frozenset[Key]
     writes: frozenset[Key]
     places: frozenset[int] | None = None
@@ -150,7 +152,7 @@ class Program:
         sort = rule.over[0].args[0].name if rule.over else ""
         reads, writes = frozenset(_reads(guard)), frozenset(_writes(rule))
         return CompiledRule(
-            rule, sort, namespace["guard"], namespace["fire"], reads, writes,
+            rule, sort, namespace["guard"], namespace["fire"], namespace["may"], reads, writes,
             places=self._possible(guard, "e", self.places.get(sort, ""), self._sort_vars.get(sort, [])),
             phases=self._possible(guard, "s", self.phase, self._shared_vars),
             changes_phase=("shared", self.phase) in writes,
@@ -245,10 +247,18 @@ def _writes(rule: Rule) -> Iterator[Key]:
 
 # -- source ------------------------------------------------------------------------------------------------------------
 def _source(rule: Rule, guard: Expr, values: Mapping[str, int]) -> tuple[str, dict[str, Any]]:
-    """The functions `guard` and `fire`, and the tables that they look rows up in."""
+    """The functions `guard`, `may` and `fire`, and the tables that they look rows up in."""
     tables: dict[str, Any] = {}
     names = _binding(rule)
-    lines = ["def guard(s, e):", f"    return bool({_text(guard)})", "", "def fire(s, e):"]
+    shared = fold_and([part for part in guard.conjuncts() if all(whose == "shared" for whose, _ in _reads(part))])
+    lines = [
+        "def guard(s, e):",
+        f"    return bool({_text(guard)})",
+        "",
+        "def may(s):",
+        f"    return bool({_text(shared)})",
+    ]
+    lines += ["", "def fire(s, e):"]
     if guard is not TRUE:
         lines += [f"    if not {_text(guard)}:", "        return False"]
     evaluated, assigned = [], []

@@ -238,7 +238,7 @@ class Engine:
             if element is not None or not rule.sort:
                 if rule.fire(s, element):
                     return Fired(rule, element)
-            else:
+            elif rule.may(s):
                 for candidate in self._elements.possible(rule.sort, rule.places):
                     if rule.fire(s, candidate):
                         return Fired(rule, candidate)

@@ -35,6 +35,7 @@ def test_no_guard_holds_outside_of_its_places() -> None:
             assert rule.places is not None
             held = rule.guard(shared, job)
             assert not held or job.state in rule.places, f"{rule.id} in {job.state}"
+            assert not held or rule.may(shared), f"{rule.id}, of the shared variables"
             holds += held
             outside += job.state not in rule.places
     assert holds > 4000
