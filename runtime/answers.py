@@ -37,7 +37,7 @@ def told(rule: str, job: Any) -> Status | None:
     """What the job's client was told, or is to be told now; the first claim never changes (answer.once). rule: the id
     of the present step. None: nothing was claimed yet."""
     context: JobContext = job.tag
-    if result := context.handle.result:
+    if result := context.handle.settled:
         return result.status
     answer = list(AnswerState)[job.answer]
     return status_of(context, ANSWERS[answer], rule) if answer in ANSWERS else None

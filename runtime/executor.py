@@ -38,7 +38,7 @@ from runtime.journal import Journal
 from runtime.logs import Events
 from runtime.observer import Observer
 from runtime.prepare import RequestRefused, check
-from runtime.records import Full, Records
+from runtime.records import FORGET, Full, Records
 from runtime.removal import Removals, refused
 from runtime.status import Status, StatusKind, not_a_deadline, now_us
 
@@ -279,7 +279,7 @@ class DeviceExecutor:
             yield self._new_generation
         if rule.id in self.observer.steps:
             yield lambda rule, element: self.observer.step(rule)
-        if rule.sort != "job":
+        if rule.sort != "job" or rule.id == FORGET:
             return
         if rule.id in leading(RULEBOOK.rules, "slot", SlotState.Quarantined):
             yield lambda rule, job: self.calls.quarantine(job.tag)
@@ -301,7 +301,7 @@ class DeviceExecutor:
 
     @staticmethod
     def _tell(rule: CompiledRule, job: Any) -> None:
-        if job.tag.handle.done():
+        if job.tag.handle.settled:
             job.tag.handle.tell()
 
     @staticmethod
@@ -311,7 +311,7 @@ class DeviceExecutor:
     @staticmethod
     def _may_have_entered(rule: CompiledRule, job: Any) -> None:
         """It was answered, and holds nothing any more."""
-        if job.tag.handle.done():
+        if job.tag.handle.settled:
             job.tag.handle.entered.open()
 
     def _answer(self, rule: CompiledRule, job: Any) -> None:
@@ -323,7 +323,7 @@ class DeviceExecutor:
 
     def _settle(self, context: JobContext, status: Status) -> None:
         """Timings as they are now: those of a job that goes on without its client change."""
-        if context.handle.done():
+        if context.handle.settled:
             return
         result = InferenceResult(status, context.logits if status.ok else None, evolve(context.timings))
         self.observer.answers(context, status)

@@ -153,7 +153,7 @@ def _named(v: Var, value: int) -> Any:
 
 def _job(context: JobContext) -> dict[str, Any]:
     request, timings = context.request, context.timings
-    told = context.handle.result
+    told = context.handle.settled
     return {
         "job": context.job_id, "request": request.request_id, "sequence": request.seq_id, "task": request.task.name,
         "past_len": request.past_len, "tokens": len(request.values), "generation": context.generation_id,

@@ -75,11 +75,12 @@ class JobHandle:
         return self._cancel()
 
     def done(self) -> bool:
-        return self._result is not None
+        """Whether its client can have the result."""
+        return self._resolved.is_open
 
     @property
-    def result(self) -> InferenceResult | None:
-        """None while there is none."""
+    def settled(self) -> InferenceResult | None:
+        """The executor's: the result, perhaps before its client is told."""
         return self._result
 
     def wait_until(self, deadline_us: int | None) -> InferenceResult | None:
@@ -88,9 +89,10 @@ class JobHandle:
         Raises ValueError for what is no deadline (F39)."""
         if wrong := not_a_deadline(deadline_us):
             raise ValueError(wrong)
-        if self._result is None:
+        if not self._resolved.is_open:
             timeout_s = None if deadline_us is None else max(0, deadline_us - now_us()) / 1e6
-            self._resolved.wait(timeout_s if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX))
+            if not self._resolved.wait(timeout_s if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX)):
+                return None
         return self._result
 
     def settle(self, result: InferenceResult) -> bool:

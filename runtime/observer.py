@@ -197,7 +197,7 @@ class Observer:
             for context in left:
                 if not context.ended:
                     context.ended = True
-                    result = context.handle.result
+                    result = context.handle.settled
                     self.metrics.abandoned(result.status if result else UNANSWERED, context.timings)
         self._count_drops()
         if not self._recorder.close(CLOSE_S):

@@ -17,7 +17,9 @@ from runtime.config import Config
 from runtime.engine import Engine
 from runtime.job import JobContext
 
-__all__ = ["Full", "Records"]
+__all__ = ["FORGET", "Full", "Records"]
+
+FORGET = "records.forget"  # after which nothing follows
 
 
 class Full(RuntimeError):
@@ -32,7 +34,7 @@ class Records:
     def __init__(self, engine: Engine, config: Config, forgotten: Callable[[int], None]) -> None:
         self._engine, self._config, self._forgotten = engine, config, forgotten
         rules = engine.program.rules
-        self._forget, self._discard = (rules["records.forget"],), (rules["client.discard"],)
+        self._forget, self._discard = (rules[FORGET],), (rules["client.discard"],)
         self.sequences_max = config.jobs_max + config.sequences_max
         self._mu = threading.Lock()
         self.jobs: dict[Any, JobContext] = {}
@@ -58,7 +60,7 @@ class Records:
 
     def try_to_forget(self, job: Any) -> None:
         """Its record is of no more use once it has ended, is answered, and holds nothing."""
-        if job.tag.handle.done() and self._engine.fire(self._forget, job):
+        if job.tag.handle.settled and self._engine.fire(self._forget, job):
             self.remove(job)
 
     def try_to_forget_all(self) -> None:

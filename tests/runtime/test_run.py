@@ -279,7 +279,7 @@ def test_the_books_are_compared_with_what_there_is(library: Library) -> None:
 def test_a_handle_that_is_not_answered_is_counted(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     """And everybody stops."""
     prompts = tuple(Prompt(n, "slow", tokenise("slow")) for n in (1, 2))
-    monkeypatch.setattr(JobHandle, "resolve", lambda self, result: False)
+    monkeypatch.setattr(JobHandle, "tell", lambda self: None)
     monkeypatch.setattr("runtime.executor.LATEST_S", 0.2)
     with executing(library) as b:
         expected = {p.line: b.oracle.tokens(p.tokens, 1) for p in prompts}
