@@ -10,7 +10,7 @@ NATIVE := $(VENV)/native
 ARGS   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help check-states run-device run storm soak vendor-probe bench test nightly diagrams mutants bench-checker lint native
+.PHONY: test-proving test-executing help check-states run-device run storm soak vendor-probe bench test nightly diagrams mutants bench-checker lint native
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
@@ -37,8 +37,24 @@ vendor-probe: $(NATIVE)  ## ask the device about every vendor fact (ARGS="-s res
 bench: $(NATIVE)  ## speed and fairness against baseline and goals; half an hour (ARGS="--lines tpot,floor --tokens 200")
 	$(BIN)/calexec bench $(ARGS)
 
-test: lint $(NATIVE)  ## ruff, mypy, and the fast tests
-	$(BIN)/python -X dev -W error -m pytest -m "not nightly" $(ARGS)
+# What proves computes and nothing else; what executes has threads and deadlines, and mostly waits. So they run side by
+# side, each in a process of its own; with ARGS it is one.
+PYTEST  := $(BIN)/python -X dev -W error -m pytest -m "not nightly"
+PROVING := tests/checker tests/diagrams tests/examples tests/machines tests/protocol
+
+test: lint $(NATIVE)  ## ruff, mypy, and the fast tests (ARGS="tests/runtime -k kv")
+ifneq ($(ARGS),)
+	$(PYTEST) $(ARGS)
+else
+	@$(MAKE) --no-print-directory --keep-going -j2 test-proving test-executing
+endif
+
+test-proving: $(NATIVE)
+	@$(PYTEST) -o cache_dir=.pytest_cache/proving $(PROVING) >$(VENV)/proving.log 2>&1; code=$$?; \
+	echo; cat $(VENV)/proving.log; exit $$code
+
+test-executing: $(NATIVE)
+	@$(PYTEST) $(PROVING:%=--ignore=%)
 
 nightly: lint $(NATIVE)  ## every run of the campaign, and every test
 	$(BIN)/check-states --tier nightly

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest.mock import patch
 
 from attrs import define
 
@@ -32,9 +33,9 @@ LAYERS: dict[type, tuple[str, ...]] = {
 
 @define
 class Layer:
-    """calls: how many there were; cpu_ns: of their threads, without what is charged to others."""
+    """times: how often it was called; cpu_ns: of their threads, without what is charged to others."""
 
-    calls: int = 0
+    times: int = 0
     cpu_ns: int = 0
 
 
@@ -48,17 +49,10 @@ class Layers:
     @contextmanager
     def watching(self, owner: Any, name: str) -> Iterator[None]:
         """The method or function `name` of a class or an object is watched while this lasts."""
-        honest, was_there = getattr(owner, name), name in vars(owner)
         called = f"{(owner if isinstance(owner, type) else type(owner)).__name__}.{name}"
         self.spent[called] = Layer()
-        setattr(owner, name, self._watched(self.spent[called], honest))
-        try:
+        with patch.object(owner, name, self._watched(self.spent[called], getattr(owner, name))):
             yield
-        finally:
-            if was_there:
-                setattr(owner, name, honest)
-            else:
-                delattr(owner, name)
 
     def _watched(self, layer: Layer, honest: Callable[..., Any]) -> Callable[..., Any]:
         def method(*arguments: Any, **more: Any) -> Any:
@@ -73,7 +67,7 @@ class Layers:
                 if others:
                     others[-1] += cpu_ns
                 with self._mu:
-                    layer.calls += 1
+                    layer.times += 1
                     layer.cpu_ns += own_ns
 
         return method

@@ -198,4 +198,4 @@ def _layers(side: Side, client: Client, tokens: int, steps: int) -> Iterator[Par
 
     yield Part("steps of the rulebook", steps / tokens, None)
     for name, layer in layers_of(client.executor, work).items():
-        yield Part(name, layer.calls / tokens, layer.cpu_ns / 1_000 / tokens)
+        yield Part(name, layer.times / tokens, layer.cpu_ns / 1_000 / tokens)

@@ -86,6 +86,8 @@ class DeviceExecutor:
         waits = (SETTLED, ENDED, CLOSED, READY)
         self._settled, self._ended, self._closed, self._is_ready = map(self.program.compiled, waits)
         self._queues = leading(RULEBOOK.rules, "state", JobState.Queued)
+        self._quarantines = leading(RULEBOOK.rules, "slot", SlotState.Quarantined)
+        self._doubts = leading(RULEBOOK.rules, "record", SequenceState.Unknown)
         self._follows = {rule: tuple(self._consequences(rule)) for rule in self.program.rules.values()}
         self._ids = itertools.count(1)
         self._given_back: bool | None = None  # what close() said
@@ -281,9 +283,9 @@ class DeviceExecutor:
             yield lambda rule, element: self.observer.step(rule)
         if rule.sort != "job" or rule.id == FORGET:
             return
-        if rule.id in leading(RULEBOOK.rules, "slot", SlotState.Quarantined):
+        if rule.id in self._quarantines:
             yield lambda rule, job: self.calls.quarantine(job.tag)
-        if rule.id in leading(RULEBOOK.rules, "record", SequenceState.Unknown):
+        if rule.id in self._doubts:
             yield lambda rule, job: self.calls.doubt(job.tag)
         if claims or ends:
             yield self._answer

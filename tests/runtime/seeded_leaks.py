@@ -26,10 +26,10 @@ def after_answers(leak: Callable[[DeviceExecutor, Any, Any], None], every: int =
     """Something more is done with one of so many answers; told are the executor, the job and the status."""
 
     def installed() -> AbstractContextManager[Any]:
-        resolve, nth = DeviceExecutor._settle, itertools.count(1)
+        settle, nth = DeviceExecutor._settle, itertools.count(1)
 
         def wrong(self: DeviceExecutor, context: Any, status: Any) -> None:
-            resolve(self, context, status)
+            settle(self, context, status)
             if next(nth) % every == 0:
                 leak(self, context, status)
 
@@ -58,7 +58,7 @@ def give_back() -> None:
 
 
 def result_kept(executor: DeviceExecutor, context: Any, status: Any) -> None:
-    kept.append(context.handle.wait_until(0))
+    kept.append(context.handle.settled)
 
 
 def page_kept(executor: DeviceExecutor, context: Any, status: Any) -> None:

@@ -148,7 +148,7 @@ def test_methods_are_counted_without_each_other_and_put_back() -> None:
         with pytest.raises(LookupError):
             machine.fails()
     assert dict(vars(Machine)) == honest
-    assert {name: layer.calls for name, layer in layers.spent.items()} == {
+    assert {name: layer.times for name, layer in layers.spent.items()} == {
         "Machine.outer": 1, "Machine.inner": 3, "Machine.fails": 1, "Machine.told": 1,
     }  # fmt: skip
     assert 0 <= layers.spent["Machine.outer"].cpu_ns < layers.spent["Machine.inner"].cpu_ns

@@ -72,7 +72,7 @@ def test_a_recovery_leaves_a_dossier(library: Library, tmp_path: Path) -> None:
     assert "lifecycle.recover" in [step.get("rule") for step in found["journal"]]
     made = [call["id"] for call in found["journal"] if "call" in call]
     assert found["abi"] == {"first": made[0], "last": made[-1]}
-    assert {"infer", "reset_ccu"} <= {call.get("call") for call in found["journal"]}
+    assert {"infer", "wait"} <= {call.get("call") for call in found["journal"]}
 
 
 def test_the_jobs_are_in_it_and_not_what_users_said(library: Library, tmp_path: Path) -> None:
