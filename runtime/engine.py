@@ -221,13 +221,16 @@ class Engine:
 
     def _finish(self, steps: list[Fired], granted: list[Waiter]) -> None:
         """Outside the monitor: first what belongs to the steps, then the tokens, so that who wakes finds all done."""
-        try:
-            if self.on_step is not None:
-                for rule, element in steps:
-                    self.on_step(rule, element)
-        finally:  # a bug there must not keep others for ever (F47)
-            for waiter in granted:
-                waiter.token.release()
+        error: BaseException | None = None
+        for rule, element in steps if self.on_step else ():
+            try:
+                self.on_step(rule, element)  # type: ignore[misc]
+            except BaseException as first:  # a bug there must not keep others for ever (F47)
+                error = error or first
+        for waiter in granted:
+            waiter.token.release()
+        if error is not None:
+            raise error
 
     # -- inside the monitor -------------------------------------------------------------------------------------------
     def _first(self, rules: Iterable[CompiledRule], element: Any) -> Fired | None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -137,12 +138,12 @@ class DeviceExecutor:
         except Refused as refused:
             self.observer.refused(refused.status)
             raise
-        self.observer.accepted(job.tag)
         handle: JobHandle = job.tag.handle
         try:
+            self.observer.accepted(job.tag)
             handle.entered.wait()
-        except BaseException:  # its client was interrupted (Ctrl-C) and has no handle (F11)
-            handle.cancel()
+        except BaseException:
+            self._take_back(job)
             raise
         return handle
 
@@ -241,19 +242,30 @@ class DeviceExecutor:
         handle = JobHandle(job_id, lambda: self._cancel(context))
         context = JobContext(job_id, request, handle, np.empty(contract.vocabulary, np.float32), model)
         try:
-            job = self.records.add(context)
+            self._comes_in(self.records.add(context))
         except Full as full:
             raise self._refusal(request, StatusKind.RESOURCE_EXHAUSTED, str(full)) from None
+        except BaseException:
+            if context.record is not None:
+                self._take_back(context.record)
+            raise
+        return context.record
+
+    def _comes_in(self, job: Any) -> None:
+        context: JobContext = job.tag
+        request = context.request
         context.generation_id = self.calls.generation_id
         context.timings.reach("accepted")
-        if self._dead:  # who answered all may not have seen this one
-            self.records.remove(job)
-        self._refuse_if_dead(request)
+        self._refuse_if_dead(request)  # who answered all may not have seen this one
         kind = "client.arrive.extend" if request.past_len else "client.arrive.prefill"
         if self.engine.fire((self.program.rules[kind],), job) is None:
-            self.records.remove(job)
             raise self._refusal(request, StatusKind.UNAVAILABLE, "the executor is closing")
-        return job
+        context.arrived = True
+
+    def _take_back(self, job: Any) -> None:
+        """Its client was refused, or interrupted (Ctrl-C), and has no handle (F11)."""
+        if not self._cancel(job.tag) and not job.tag.arrived:
+            self.records.remove(job)
 
     def _refuse_if_dead(self, request: InferenceRequest) -> None:
         if self._dead:
@@ -271,8 +283,19 @@ class DeviceExecutor:
 
     # -- after each step, outside the monitor and before anybody is woken ----------------------------------------------
     def _after(self, rule: CompiledRule, element: Any) -> None:
-        for what_follows in self._follows.get(rule, ()):
-            what_follows(rule, element)
+        follows = iter(self._follows.get(rule, ()))
+        try:
+            for what_follows in follows:
+                what_follows(rule, element)
+        except BaseException:  # a bug, or Ctrl-C: what is left is done all the same, and who was answered is told
+            self._after_all(follows, rule, element)
+            raise
+
+    @staticmethod
+    def _after_all(follows: Iterable[Callable[[CompiledRule, Any], None]], rule: CompiledRule, element: Any) -> None:
+        for what_follows in follows:
+            with suppress(Exception):  # the first one is told
+                what_follows(rule, element)
 
     def _consequences(self, rule: CompiledRule) -> Iterator[Callable[[CompiledRule, Any], None]]:
         """What follows every step of a rule, in this order."""

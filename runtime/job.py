@@ -117,8 +117,8 @@ class JobHandle:
 @define(eq=False)
 class JobContext:
     """A job's payload (§4.2). record: its element in the engine; kv_id: CalRT's KvSeqId of its sequence in this
-    generation; failure: the first one; ended: it was counted; reserved: Apply granted its target length; model: that
-    the request was checked for."""
+    generation; failure: the first one; ended: it was counted; arrived: it came into the admission line; reserved: Apply
+    granted its target length; model: that the request was checked for."""
 
     job_id: int
     request: InferenceRequest
@@ -131,6 +131,7 @@ class JobContext:
     lease: BufferLease | None = None
     failure: Failure | None = None
     ended: bool = False
+    arrived: bool = False
     reserved: bool = False
     timings: JobTimings = field(factory=JobTimings)
 
