@@ -255,7 +255,7 @@ def test_control_f11_nobody_takes_its_job_on(library: Library, monkeypatch: pyte
     monkeypatch.setattr("runtime.executor.LATEST_S", 0.2)
     with executing(library, **ONE_SLOT | {"close_ms": 100}) as b:
         monkeypatch.setattr(moments, "READY_S", 0.5)
-        monkeypatch.setattr("runtime.job.JobHandle.cancel", lambda handle: False)
+        monkeypatch.setattr(DeviceExecutor, "_take_back", lambda self, job: None)
         with pytest.raises(AssertionError, match="the moment never came"):
             walks_away(b, "line")
 
