@@ -121,9 +121,13 @@ def ended_twice(b: Bench, first: str, second: str) -> list[str]:
         wrong.append(f"it was {states} and {answers}")
     if len(took := reports(b, stand.handle.job_id)) != 1:
         wrong.append(f"the return of Wait() was counted as {took}")
-    if b.executor._dead or not all(t.is_alive() for t in b.executor.crew.threads):
-        return [*wrong, f"a thread has died: {b.executor._dead}"]
-    return [*wrong, *({True: at_the_end, False: goes_on}[stand.closing](b))]
+    left = [] if died(b) else {True: at_the_end, False: goes_on}[stand.closing](b)
+    return [*wrong, f"a thread has died: {b.executor._dead}"] if died(b) else [*wrong, *left]
+
+
+def died(b: Bench) -> bool:
+    """It is asked again when all else has been looked at: whoever dies may do that after its step was seen."""
+    return bool(b.executor._dead) or not all(t.is_alive() for t in b.executor.crew.threads)
 
 
 def first_won(b: Bench, handle: JobHandle, first: str, fault: tuple[Any, ...] | None) -> bool:
