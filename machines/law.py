@@ -15,7 +15,7 @@ from attrs import frozen
 
 from machines.books import NOBODY, Bookkeeping, Books, Key, Record, constant
 from machines.expr import Expr, Var, const
-from machines.ground import fold, fold_and, fold_or
+from machines.ground import fold
 from machines.printing import to_python
 from machines.rulebook import Each, Rule, Rulebook
 from machines.table import Table
@@ -177,10 +177,6 @@ class Law(Bookkeeping):
             case "ref":
                 owner, position = self._place(x, names)
                 return Expr("slot", (f"{OWNERS[owner]}[{position}]", False))
-            case "and":
-                return fold_and([self.placed(a, names) for a in x.args])
-            case "or":
-                return fold_or([self.placed(a, names) for a in x.args])
             case "count" | "every" | "some" | "map":
                 raise ValueError(f"({x}): a rule reads its own, its linked and shared variables only")
             case _:

@@ -18,7 +18,7 @@ from typing import Any
 from attrs import frozen
 
 from machines.expr import TRUE, Expr, State, Var, const
-from machines.ground import fold, fold_and, fold_or
+from machines.ground import fold, fold_and
 from machines.printing import to_python
 from machines.rulebook import Each, Rule, Rulebook
 from machines.table import Table
@@ -204,10 +204,6 @@ def localised(x: Expr, values: Mapping[str, int], names: Binding) -> Expr:
             var, index, _ = x.args
             owner = "s" if index is None else _element(index, names)
             return Expr("slot", (f"{owner}.{var.name}", False))
-        case "and":
-            return fold_and([localised(a, values, names) for a in x.args])
-        case "or":
-            return fold_or([localised(a, values, names) for a in x.args])
         case "index":  # compared with another index
             return Expr("slot", (names[x.args], False))
         case "count" | "every" | "some":

@@ -34,6 +34,10 @@ class MonitorHeld(RuntimeError):
     """A call that may block was begun inside the monitor (§5.2 forbids it)."""
 
 
+class Unreceived(RuntimeError):
+    """No rule took what a call brought back: proved impossible by the checker (receptive)."""
+
+
 class Fired(NamedTuple):
     """One step. element: what the rule was about, or None."""
 
@@ -346,7 +350,3 @@ class Engine:
                 return None
             if self.fire((timer.rule,), timer.element):
                 return Fired(timer.rule, timer.element)
-
-
-class Unreceived(RuntimeError):
-    """No rule took what a call brought back: proved impossible by the checker (receptive)."""

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from attrs import evolve
 
+from machines.history import begins_generation
 from machines.job import JobState
 from machines.protocol import RULEBOOK
 from machines.protocol.host import CLOSED, ENDED, READY, SETTLED, leading
@@ -69,7 +70,7 @@ class DeviceExecutor:
         self.events = Events(config.log_level)
         self.calls = DeviceCalls.open(config, self.events)
         self.program = Program(RULEBOOK, config.parameters())
-        self._ends_generation = {r.id for r in self.program.rules.values() if ("any", "old") in r.writes}
+        self._ends_generation = {r.id for r in RULEBOOK.rules if begins_generation(r)}
         journal = Journal(new_generation=self._ends_generation, about={"parameters": self.program.values})
         self.engine = Engine(self.program, timers(config, now_us), now_us, journal)
         journal.at_rest = lambda look: self.engine.read(lambda s: look(now_us(), self.program.values_of(s)), MONITOR_S)

@@ -107,12 +107,6 @@ class JobHandle:
         """The executor's, after `settle`: who waits for the result is woken."""
         self._resolved.open()
 
-    def resolve(self, result: InferenceResult) -> bool:
-        """Both at once."""
-        first = self.settle(result)
-        self.tell()
-        return first
-
 
 @define(eq=False)
 class JobContext:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from machines.expr import Expr, const
-from machines.ground import fold, fold_and, fold_or
+from machines.ground import fold
 
 __all__ = ["Elements", "possible_at"]
 
@@ -34,10 +34,6 @@ def _with(x: Expr, slot: str, value: Expr) -> Expr:
             return value if x.args[0] == slot else x
         case "const":
             return x
-        case "and":
-            return fold_and([_with(a, slot, value) for a in x.args])
-        case "or":
-            return fold_or([_with(a, slot, value) for a in x.args])
         case _:
             return fold(x.op, [_with(a, slot, value) for a in x.args])
 

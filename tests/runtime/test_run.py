@@ -318,8 +318,9 @@ def test_a_second_answer_is_seen_when_it_is_looked_for_and_when_it_is_forgotten(
     found = []
     for handle in handles:
         first = answer(handle.job_id, StatusKind.OK)
-        assert handle.resolve(first)
-        assert not handle.resolve(answer(handle.job_id, StatusKind.CANCELLED)), "the first one counts"
+        assert handle.settle(first)
+        handle.tell()
+        assert not handle.settle(answer(handle.job_id, StatusKind.CANCELLED)), "the first one counts"
         found += answers.add(handle, first)
         if handle.job_id in (0, 11):
             handle._result = answer(handle.job_id, StatusKind.CANCELLED)

@@ -229,7 +229,9 @@ def resets_the_device(b: Bench, patch: pytest.MonkeyPatch) -> None:
 def only_tells_the_client(b: Bench, patch: pytest.MonkeyPatch) -> None:
     def cancel(context: JobContext) -> bool:
         result = InferenceResult(Status(kind=StatusKind.CANCELLED), None, context.timings)
-        return context.handle.resolve(result)
+        first = context.handle.settle(result)
+        context.handle.tell()
+        return first
 
     patch.setattr(b.executor, "_cancel", cancel)
 
