@@ -107,9 +107,6 @@ def drive(engine: Engine, outcomes: Outcomes, calls: Calls, who: Actor, progress
             return
         progress.since_us = now_us()
         match wish:
-            case Take(rules, element):
-                progress.doing, progress.about = "waiting", None
-                answer = engine.take(rules, element, progress.waiter) or _granted(progress)
             case Call(effect, element):
                 progress.doing, progress.about = effect.name, element
                 engine.must_be_outside()
@@ -118,6 +115,9 @@ def drive(engine: Engine, outcomes: Outcomes, calls: Calls, who: Actor, progress
                 progress.doing, progress.about = "reporting", None
                 rules = outcomes.of(effect, observed)
                 answer = engine.report(rules, element, observed, takes, progress.waiter) or _granted(progress)
+            case Take(rules, element):
+                progress.doing, progress.about = "waiting", None
+                answer = engine.take(rules, element, progress.waiter) or _granted(progress)
 
 
 def _granted(progress: Progress) -> Fired | None:

@@ -39,6 +39,7 @@ class DeviceCalls(Generations):
 
     _said: dict[str, str] = field(factory=dict)  # by calbin: the digest of its first golden run in this process
     _kv_ids: dict[int, int] = field(factory=dict)  # CalRT's number of each of the host's sequences
+    meanwhile: Callable[[], None] = lambda: None  # what can as well be done while the device works
     _next_kv_id: Iterator[int] = field(factory=lambda: itertools.count(1))
 
     def table(self) -> Mapping[str, Callable[[Any], str]]:
@@ -140,6 +141,7 @@ class DeviceCalls(Generations):
             lane = self._lane(context)
         except LeaseGone:  # this agent stood still until the job's generation had ended: nothing is to be waited for
             return "error"
+        self.meanwhile()
         code, stamps = lane.output.wait()
         if stamps.end_ns:  # 0: the shim refused, and CalRT was not called
             context.timings.waited(stamps.begin_ns, stamps.end_ns, time.monotonic_ns())

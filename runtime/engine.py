@@ -45,6 +45,14 @@ class Fired(NamedTuple):
     element: Any
 
 
+class _Step(NamedTuple):
+    """One that was made and noted. concerns: which rules, that somebody waits for, it may have enabled."""
+
+    rule: CompiledRule
+    element: Any
+    concerns: tuple[Concern, ...]
+
+
 @define(eq=False)
 class Waiter:
     """One parked actor: it waits for the first of `rules` (about `element`, or about anything).
@@ -152,8 +160,7 @@ class Engine:
                 return None
             if then is not None:
                 then()
-            self._note(fired, observed)
-            steps = [fired]
+            steps = [self._noted(fired, observed)]
             granted = self._grant(steps)
         self._finish(steps, granted)
         return fired.rule
@@ -165,7 +172,7 @@ class Engine:
             fired = self._take(rules, element, waiter)
             if fired is None:
                 return None
-            steps = [fired]
+            steps = [self._noted(fired)]
             granted = self._grant(steps)
         self._finish(steps, granted)
         return fired
@@ -182,12 +189,11 @@ class Engine:
             fired: Fired | None = self._first(outcomes, element)
             if fired is None:
                 raise Unreceived(f"no rule took {observed!r} about {getattr(element, 'key', None)}")
-            self._note(fired, observed)
-            steps = [fired]
+            steps = [self._noted(fired, observed)]
             while fired is not None and fired.rule.rule.begins is None:
                 fired = self._take(takes, None, waiter)
                 if fired is not None:
-                    steps.append(fired)
+                    steps.append(self._noted(fired))
             granted = self._grant(steps)
         self._finish(steps, granted)
         return fired
@@ -223,10 +229,10 @@ class Engine:
                 waiter.result = None
         self._finish([], waiters)
 
-    def _finish(self, steps: list[Fired], granted: list[Waiter]) -> None:
+    def _finish(self, steps: list[_Step], granted: list[Waiter]) -> None:
         """Outside the monitor: first what belongs to the steps, then the tokens, so that who wakes finds all done."""
         error: BaseException | None = None
-        for rule, element in steps if self.on_step else ():
+        for rule, element, _ in steps if self.on_step else ():
             try:
                 self.on_step(rule, element)  # type: ignore[misc]
             except BaseException as first:  # a bug there must not keep others for ever (F47)
@@ -252,7 +258,7 @@ class Engine:
         return None
 
     def _take(self, rules: tuple[CompiledRule, ...], element: Any, waiter: Waiter) -> Fired | None:
-        """Fired and noted; None: parked, or sent away."""
+        """Fired, and still to be noted; None: parked, or sent away."""
         waiter.result = None
         if self._stopped:
             waiter.token.release()
@@ -260,8 +266,6 @@ class Engine:
         fired = self._first(rules, element)
         if fired is None:
             self._park(rules, element, waiter)
-        else:
-            self._note(fired, "")
         return fired
 
     def _park(self, rules: tuple[CompiledRule, ...], element: Any, waiter: Waiter) -> None:
@@ -278,30 +282,34 @@ class Engine:
         for rule in waiter.rules:
             del self._waiting[rule][waiter]
 
-    def _note(self, fired: Fired, observed: str) -> None:
+    def _noted(self, fired: Fired, observed: str = "") -> _Step:
         """Of each step, as soon as it was made: its line in the journal, its element's place, its timers."""
         rule, element = fired
-        journal = self.journal
-        journal.add(self.now_us(), rule.id, getattr(element, "key", None), observed)
+        journal, elements, now_us = self.journal, self._elements, self.now_us()
+        journal.add(now_us, rule.id, getattr(element, "key", None), observed)
         if journal.wants_checkpoint:
             journal.checkpoint(self.program.values_of(self._s))
-        elements = self._elements
-        self.timers.follow(rule, element, elements.place(rule.sort, element), elements.phase())
+        place, phase = elements.place(rule.sort, element), elements.phase()
+        self.timers.follow(rule, element, place, phase, now_us)
+        return _Step(rule, element, self.awaited.at(rule, place, phase)[0])
 
-    def _grant(self, steps: list[Fired]) -> list[Waiter]:
+    def _grant(self, steps: list[_Step]) -> list[Waiter]:
         """Go on for everybody whom these steps enable; what is fired on their behalf is put behind, and enables others.
 
         The waiters that have been served."""
         granted: list[Waiter] = []
-        for rule, element in steps:
-            elements = self._elements
-            for concern in self.awaited.at(rule, elements.place(rule.sort, element), elements.phase())[0]:
-                if waiters := self._waiting[concern.rule]:
+        s, waiting = self._s, self._waiting
+        for _, element, concerns in steps:
+            for concern in concerns:
+                rule = concern.rule
+                if not (waiters := waiting[rule]):
+                    continue
+                if rule.guard(s, element) if concern.alone or not rule.sort else rule.may(s):
                     self._serve(concern, element, list(waiters), steps, granted)
         return granted
 
     def _serve(
-        self, concern: Concern, element: Any, waiters: list[Waiter], steps: list[Fired], granted: list[Waiter]
+        self, concern: Concern, element: Any, waiters: list[Waiter], steps: list[_Step], granted: list[Waiter]
     ) -> None:
         """Those who wait for one rule, in their order, until nothing is there for an actor that serves anybody."""
         exhausted = False
@@ -312,11 +320,10 @@ class Engine:
             if fired is None:
                 exhausted = exhausted or waiter.element is None
                 continue
-            self._note(fired, "")
             self._unpark(waiter)
             waiter.result = fired
             granted.append(waiter)
-            steps.append(fired)
+            steps.append(self._noted(fired))
 
     def _for(self, waiter: Waiter, concern: Concern, element: Any) -> Fired | None:
         """Fire the concerned rule for a waiter, if it is enabled for it now."""

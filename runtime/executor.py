@@ -18,7 +18,6 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-from attrs import evolve
 
 from machines.history import begins_generation
 from machines.job import JobState
@@ -77,6 +76,7 @@ class DeviceExecutor:
         self.records = Records(self.engine, config, self.calls.forget)
         self.observer = Observer(self.calls, self.engine, self.events, self.records.contexts, self.health)
         self.metrics = self.observer.metrics
+        self.calls.meanwhile = self.metrics.count
         self._table = self.calls.table()
         self.crew = Crew(self.engine, self._table, config, self._died)
         longest_ms, outcomes = config.stuck_ms + config.grace_ms, self.crew.outcomes
@@ -351,7 +351,7 @@ class DeviceExecutor:
         """Timings as they are now: those of a job that goes on without its client change."""
         if context.handle.settled:
             return
-        result = InferenceResult(status, context.logits if status.ok else None, evolve(context.timings))
+        result = InferenceResult(status, context.logits if status.ok else None, context.timings.copy())
         self.observer.answers(context, status)
         if context.handle.settle(result):
             self.observer.answered(status)

@@ -13,7 +13,7 @@ from operator import index
 from typing import Any
 
 import numpy as np
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 from numpy.typing import NDArray
 
 from runtime.buffers import BufferLease
@@ -22,6 +22,9 @@ from runtime.manifest import CalTaskKind, ModelGeneration
 from runtime.status import Failure, JobTimings, Status, not_a_deadline, now_us
 
 __all__ = ["InferenceRequest", "InferenceResult", "JobContext", "JobHandle"]
+
+NO_VALUES = np.empty(0, np.int32)
+NO_LOGITS = np.empty(0, np.float32)
 
 
 @frozen(eq=False)
@@ -136,8 +139,11 @@ class JobContext:
 
     def let_go(self) -> None:
         """Its record is gone: what is large goes, too. Disarmed timers remember the rest for long (F64)."""
-        self.request = evolve(self.request, values=self.request.values[:0].copy())
-        self.logits = self.logits[:0].copy()
+        asked = self.request
+        self.request = InferenceRequest(
+            asked.request_id, asked.seq_id, asked.task, asked.past_len, NO_VALUES, asked.deadline_us
+        )
+        self.logits = NO_LOGITS
 
     def fails(self, failure: Failure | None) -> Failure | None:
         """Remember the first failure; hands its argument on."""

@@ -5,11 +5,15 @@ ledger is read (F53). A job is counted twice in its life, when it is accepted an
 what was accepted is always what ended and what is still there. An interval is observed only if both its ends were
 reached (F51); one that is negative is a bug, and is counted as that and not as a time.
 
+Of a job that has ended for good nothing changes any more, so it need not be counted in the moment in which its client
+waits: it is put aside, and counted while the device works on the next one, or when somebody asks (`count`).
+
 A label takes few values: names of enums and codes, or texts of ours of which only so many are kept apart.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 
 import attrs
@@ -26,6 +30,7 @@ __all__ = ["CONTENT_TYPE", "Ledger", "Metrics"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LABELS_MAX = 64
+PUT_ASIDE_MAX = 256  # ended jobs that are not counted yet
 OTHER = "other"
 
 BUCKETS_S = (
@@ -76,11 +81,13 @@ class Ledger:
 
 @frozen
 class _LedgerCollector:
-    """Reads the ledger when the registry is asked."""
+    """Counts what was put aside and reads the ledger, when the registry is asked."""
 
+    count: Callable[[], None]
     read: Callable[[], Ledger]
 
     def collect(self) -> Iterator[Metric]:
+        self.count()
         now = self.read()
         for a in fields(Ledger):
             if (value := getattr(now, a.name)) is not None:
@@ -108,7 +115,8 @@ class Metrics:
 
     def __init__(self, ledger: Callable[[], Ledger]) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
-        self.registry.register(_LedgerCollector(ledger))  # first: what it finds to be wrong is counted in the same text
+        self._aside: deque[tuple[str, Status, JobTimings]] = deque()
+        self.registry.register(_LedgerCollector(self.count, ledger))  # first: what it finds wrong is in the same text
         self._accepted = self._counter("jobs_accepted", "jobs that enqueue() took")
         self._refused = self._counter("requests_refused", "requests that enqueue() did not take", "kind")
         self._ended = self._counter(
@@ -150,7 +158,21 @@ class Metrics:
             raise ValueError(
                 f"a job has not ended in {state.name}; final are {', '.join(sorted(s.name for s in ENDS))}"
             )
-        self._count(state.name, status, timings)
+        if state not in JOB.final:
+            self._count(state.name, status, timings)
+            return
+        self._aside.append((state.name, status, timings))
+        if len(self._aside) > PUT_ASIDE_MAX:
+            self.count()
+
+    def count(self) -> None:
+        """Count the jobs that were put aside."""
+        while True:
+            try:
+                ended = self._aside.popleft()
+            except IndexError:
+                return
+            self._count(*ended)
 
     def abandoned(self, status: Status, timings: JobTimings) -> None:
         """A job will never end, because a call made for it has not returned and nobody waits for it any more."""

@@ -10,7 +10,8 @@ is the phase.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any
 
 from machines.expr import Expr, const
@@ -45,7 +46,8 @@ class Elements:
 
     def __init__(self, shared: Any, variables: Mapping[str, str], phase: str) -> None:
         self.all: dict[str, dict[Any, None]] = {sort: getattr(shared, f"{sort}_elements") for sort in variables}
-        self._shared, self._phase = shared, phase
+        self._shared = shared
+        self._phase: Callable[[Any], int | None] = attrgetter(phase) if phase else lambda shared: None
         self._variables = variables
         self._at: dict[str, dict[int, dict[Any, None]]] = {sort: {} for sort in variables}
 
@@ -75,7 +77,8 @@ class Elements:
 
     def phase(self) -> int | None:
         """In which all is now."""
-        return getattr(self._shared, self._phase) if self._phase else None
+        now: int | None = self._phase(self._shared)
+        return now
 
     def possible(self, sort: str, places: frozenset[int] | None) -> Iterator[Any]:
         """Those in these places (None: anywhere)."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 import time
-from operator import index
+from operator import attrgetter, index
 from typing import Any
 
 from attrs import define, field, fields_dict, frozen
@@ -175,6 +175,10 @@ class JobTimings:
     postprocess_ms: float | None = _measured("size and finite check, BF16 to FP32 (§10.1)")
     gil_wait_us: float | None = _measured("from Wait()'s return in C until Python ran again")
 
+    def copy(self) -> JobTimings:
+        """As they are now."""
+        return JobTimings(*_all_of(self))
+
     def reach(self, name: str, at_us: int | None = None) -> None:
         """Sets the milestone `name` ("accepted", ...) to `at_us`, or to now. Raises KeyError for a name there is not,
         ValueError when it was reached before."""
@@ -223,4 +227,5 @@ class JobTimings:
         return self.between_us("accepted", "completed")
 
 
+_all_of = attrgetter(*fields_dict(JobTimings))
 MILESTONES = tuple(name.removesuffix("_us") for name, a in fields_dict(JobTimings).items() if a.metadata.get("about"))

@@ -18,7 +18,7 @@ from attrs import define
 
 from runtime.compiled import CompiledRule
 from runtime.places import Elements
-from runtime.wakes import Concern, Concerns
+from runtime.wakes import Concerns
 
 __all__ = ["Timer", "Timers"]
 
@@ -54,51 +54,51 @@ class Timers:
         self._told_us = math.inf
         for clock in clocks:
             for element in elements.all[clock.sort] if clock.sort else (None,):
-                self._set(clock, element, again=False)
+                self._set(clock, element, False, now_us())
 
     def forget(self, element: Any) -> None:
         """An element is there no more."""
         for timer in self._of.pop(element, {}).values():
             self._disarm(timer)
 
-    def follow(self, rule: CompiledRule, element: Any, place: int | None, phase: int | None) -> None:
-        """A step was made, after which the element is in this place, and all in this phase."""
+    def follow(self, rule: CompiledRule, element: Any, place: int | None, phase: int | None, now_us: int) -> None:
+        """A step was made now, after which the element is in this place, and all in this phase."""
         possible, over = self._concerns.at(rule, place, phase)
         for concern in possible:
-            for e in self._about(concern, element):
-                self._set(concern.rule, e, again=concern.restarts and e is element)
+            if concern.alone:
+                self._set(concern.rule, element, concern.restarts, now_us)
+                continue
+            for e in self._all(concern.rule.sort):
+                self._set(concern.rule, e, concern.restarts and e is element, now_us)
         for concern in over:
-            for e in self._about(concern, element):
+            for e in (element,) if concern.alone else self._all(concern.rule.sort):
                 if (timers := self._of.get(e)) and (timer := timers.get(concern.rule)):
                     self._disarm(timer)
 
-    def _about(self, concern: Concern, element: Any) -> Iterable[Any]:
-        if concern.alone:
-            return (element,)
-        sort = concern.rule.sort
+    def _all(self, sort: str) -> Iterable[Any]:
         return list(self._elements.all[sort]) if sort else (None,)
 
-    def _set(self, clock: CompiledRule, element: Any, again: bool) -> None:
+    def _set(self, clock: CompiledRule, element: Any, again: bool, now_us: int) -> None:
         """Armed while the guard holds; a newly begun call (`again`) has its time from its own beginning."""
         timers = self._of.get(element)
         timer = timers.get(clock) if timers else None
         if not clock.guard(self._s, element):
-            if timer and timer.armed:
+            if timer is not None and timer.armed:
                 self._disarm(timer)
         elif timer is None or not timer.armed or again:
-            self._arm(timer or self._new(clock, element))
+            self._arm(timer or self._new(clock, element), now_us)
 
     def _new(self, clock: CompiledRule, element: Any) -> Timer:
         timer = self._of.setdefault(element, {})[clock] = Timer(clock, element)
         return timer
 
-    def _arm(self, timer: Timer) -> None:
+    def _arm(self, timer: Timer, now_us: int) -> None:
         if timer.armed:
             self._disarm(timer)
         after = self.clocks[timer.rule](self._s, timer.element)
         if after is None:
             return
-        timer.armed, timer.due_us = True, self._now_us() + after
+        timer.armed, timer.due_us = True, now_us + after
         self._armed += 1
         if timer.due_us < timer.heap_us:
             self._push(timer)

@@ -67,8 +67,9 @@ def leave_line() -> tuple[dict[Expr, Expr], tuple[Each, ...], dict[Expr, Expr]]:
 
 def judged(is_good: bool) -> tuple[dict[Expr, Expr], tuple[Each, ...]]:
     """The job leaves the order in which outputs are judged: those submitted after it move up. Where it showed that the
-    device is broken, what was submitted after it is not to be believed. Its updates, and for everybody."""
-    after = _their.behind > job.behind
+    device is broken, what was submitted after it is not to be believed. A job of an ended generation has no place in
+    the order of this one. Its updates, and for everybody."""
+    after = ~job.old & (_their.behind > job.behind)
     then = {_their.behind: ite(other == job.index, 0, ite(after, _their.behind - 1, _their.behind))}
     believed = _their.suspect if is_good else _their.suspect | after
     return {unjudged: ite(job.old, unjudged, unjudged - 1)}, (

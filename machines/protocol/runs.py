@@ -39,6 +39,12 @@ NOTHING_GOES_WRONG = (
     "clock.request", "clock.execution", "clock.stuck*", "clock.grace*",
 )  # fmt: skip
 
+UNDISTURBED = (
+    "client.cancel", "client.close", "client.give_up", "client.remove*", "client.discard", "client.switch",
+    "clock.admission", "clock.queue", "clock.request", "clock.execution", "clock.stuck.remove", "clock.stuck.lifecycle",
+)  # fmt: skip
+"""What is left out so that three jobs fit in: the host asks for nothing but jobs, and no deadline of theirs passes."""
+
 _two_jobs = [
     Run(
         f"{name} {sequences} seq {slots} slot {inflight} in flight",
@@ -69,6 +75,14 @@ _more = [
     Run(
         "reuse switching",
         {**REUSE, **CLEARS, "golden_sees_broken_device": 1, **ONE_JOB, "switches": 1, "strikes_max": 2}, liveness=True,
+    ),
+    Run(
+        "exit 3 jobs in order", {**EXIT, "jobs": 3, "sequences": 3, "slots": 3, "inflight": 2, "kv": 3, "faults": 1},
+        without=(*UNDISTURBED, "clock.stuck", "clock.grace*"), about="two outputs wait behind one that is judged",
+    ),
+    Run(
+        "rebuild 3 jobs over a reset", {**REBUILD, **GOLDEN, "jobs": 3, "slots": 2, "inflight": 2, "faults": 1},
+        without=UNDISTURBED, about="a job of the ended generation beside two of the new one",
     ),
     Run("exit trusting submit", {**EXIT, **ONE_JOB, "trust_submit": 1, "submit_error_starts_nothing": 1}),
     Run("exit trusting exceptions", {**EXIT, **ONE_JOB, "trust_exception": 1, "exception_stops_dma": 1}),

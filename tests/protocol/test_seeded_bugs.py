@@ -16,10 +16,10 @@ from checker.model import build
 from checker.native import Program
 from checker.result import Finding
 from machines.answer import ANSWER, AnswerState
-from machines.expr import all_of
+from machines.expr import FALSE, Expr, all_of
 from machines.protocol import RULEBOOK
 from machines.protocol.effects import COMMIT
-from machines.protocol.runs import EXIT, ONE_JOB, SOUND
+from machines.protocol.runs import EXIT, ONE_JOB, RUNS, SOUND
 from machines.protocol.variables import job, kv_free, on_device, own_seq
 from machines.rulebook import Rule, Rulebook
 from machines.sequence import SEQUENCE, SequenceState
@@ -85,6 +85,30 @@ def test_an_output_judged_while_the_one_before_it_is_not() -> None:
         "completion.wait[1]", "device.done[1]", "completion.wait.ok[1]", "completion.convert.valid[1]",
         "completion.commit.ok[1]", "unwind.undo.ok[1]", "completion.deliver[1]",
     ]  # fmt: skip
+
+
+def test_a_job_of_an_ended_generation_takes_a_place_in_the_order_of_the_new_one() -> None:
+    """It needs one old and two new jobs: the run that has them must find it, and end where the old one is abandoned."""
+    rule = RULEBOOK.rule("completion.abandon")
+    parts = tuple(
+        evolve(part, then=tuple((target, _of_any_generation(value)) for target, value in part.then))
+        for part in rule.each
+    )
+    run = next(r for r in RUNS if r.name == "rebuild 3 jobs over a reset")
+    seeded = RULEBOOK.replace(evolve(rule, each=parts))
+    scope = seeded.scope({**run.values, "faults": 0}, run.without)
+    rules = Program(build(scope)).explore(stop_at_first=True).findings["books.first"].rules
+    last = next(k for k in reversed(range(len(rules))) if rules[k].startswith("lifecycle.golden.passed"))
+    new = {"submitter.infer[1]", "submitter.infer.ok[1]", "submitter.infer[2]"}
+    assert (rules[-1], len(rules)) == ("completion.abandon[0]", 35)
+    assert new <= set(rules[last:])
+
+
+def _of_any_generation(value: Expr) -> Expr:
+    """The update as it is for a job of this generation."""
+    if str(value) == "job.old":
+        return FALSE
+    return evolve(value, args=tuple(_of_any_generation(a) if isinstance(a, Expr) else a for a in value.args))
 
 
 def test_answer_claimed_by_both_cancel_and_completion(monkeypatch: pytest.MonkeyPatch) -> None:

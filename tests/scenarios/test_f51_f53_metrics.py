@@ -375,7 +375,7 @@ def test_the_time_in_which_python_could_not_run_is_known(library: Library) -> No
     ("kind", "cause"),
     [
         ("exception", "completion.wait.exception"), ("hang", "clock.execution"),
-        pytest.param("nan", "completion.wait.error", marks=pytest.mark.nightly),
+        pytest.param("nan", "completion.convert.invalid", marks=pytest.mark.nightly),
         pytest.param("unavailable", "submitter.infer.device", marks=pytest.mark.nightly),
     ],
 )  # fmt: skip
