@@ -15,6 +15,7 @@ from typing import Any
 
 from attrs import define, field
 
+from checker.conform.form import shown
 from checker.conform.handles import Handles
 from checker.conform.learnt import Learnt, Window
 from checker.conform.words import OUTSIDE, PARTS, USES, Call, classes, language_of, word
@@ -54,7 +55,7 @@ class Abi:
         if call.id != self.next:
             return f"its number is {call.id}, and that of the next call is {self.next}"
         if call.call not in KNOWN:
-            return f"{call.call!r} is no call of the ABI; there are {', '.join(sorted(KNOWN))}"
+            return f"{shown(call.call)} is no call of the ABI; there are {', '.join(sorted(KNOWN))}"
         if wrong := _arguments(record):
             return wrong
         if call.begin_ns < self.last_ns:
@@ -192,7 +193,7 @@ class Abi:
 def _arguments(record: dict[str, Any]) -> str:
     for name, users in USES.items():
         if record[name] and record["call"] not in users:
-            return f"{name} is {record[name]!r}, and {record['call']} has no such argument"
+            return f"{name} is {shown(record[name])}, and {record['call']} has no such argument"
     return ""
 
 

@@ -19,8 +19,9 @@ from typing import Any
 from attrs import define, field
 
 from checker.conform.abi import Abi
+from checker.conform.form import shown, wrong_element, wrong_fields, wrong_format, wrong_parameters
 from checker.conform.possible import Said, Taken, TooMany, possible
-from machines.evidence import CHAIN, FORMAT, KINDS, kind_of, linked
+from machines.evidence import CHAIN, KINDS, kind_of, linked
 from machines.history import Course
 from machines.law import Law, Refusal
 from machines.protocol import RULEBOOK
@@ -29,11 +30,6 @@ from machines.protocol.host import WAITS
 __all__ = ["LIMIT", "Judge", "Refuted", "TooMany", "refusal_of", "told"]
 
 LIMIT = 1000  # possible states
-FIELDS = {
-    kind: {name: types if isinstance(types, tuple) else (types,) for name, types in form.items()}
-    for kind, form in KINDS.items()
-}  # fmt: skip
-OPTIONAL = {"number": frozenset({"number", "at_us", "rule", "element", "generation", "observed"})}
 
 
 class Refuted(Exception):
@@ -48,12 +44,13 @@ def told(record: Mapping[str, Any]) -> str:
     """Which record it is, in words."""
     match kind_of(record):
         case "number":
-            about = f" of {record['element']}" if record.get("element") is not None else ""
-            return f"step {record.get('number', '?')}, {record.get('rule') or 'an unknown rule'}{about}"
+            about = f" of {shown(record['element'])}" if record.get("element") is not None else ""
+            rule = shown(record.get("rule") or "an unknown rule", str)
+            return f"step {shown(record.get('number', '?'), str)}, {rule}{about}"
         case "call":
-            return f"call {record.get('id')}, {record.get('call')}"
+            return f"call {shown(record.get('id'))}, {shown(record.get('call'), str)}"
         case "returned":
-            return f"the return of call {record.get('returned')}"
+            return f"the return of call {shown(record.get('returned'))}"
         case None:
             return "a record"
         case kind:
@@ -111,17 +108,10 @@ class Judge:
             return Refusal("form", "there are two heads" if self.courses else "the head is missing")
         if self.ended:
             return Refusal("form", "it comes after the end")
-        fields, optional = FIELDS[kind], OPTIONAL.get(kind, frozenset())
-        names = record.keys() - {CHAIN}
-        if names != fields.keys():
-            words = [f"{name} is no field of it" for name in names - fields.keys()]
-            words += [f"{name} is missing" for name in fields.keys() - names - optional]
-            if words:
-                return Refusal("form", "; ".join(sorted(words)))
-        for name, types in fields.items():
-            value = record.get(name)
-            if type(value) not in types and not (value is None and name in optional):
-                return Refusal("form", f"{name} is {value!r}, which is not of its type")
+        if kind == "journal" and (wrong := wrong_format(record["journal"])):
+            return Refusal("format", wrong)
+        if wrong := wrong_fields(kind, record):
+            return Refusal("form", wrong)
         return self._linked(record) if self.chain else None
 
     def _linked(self, record: Mapping[str, Any]) -> Refusal | None:
@@ -129,18 +119,16 @@ class Judge:
         if CHAIN not in record:
             return Refusal("chain", "it has no chain")
         if self._last != due:
-            return Refusal("chain", f"its chain is {self._last}, and over it and what came before it is {due}")
+            return Refusal(
+                "chain", f"its chain is {shown(self._last, str)}, and over it and what came before it is {due}"
+            )
         return None
 
     # -- where it begins -----------------------------------------------------------------------------------------------
     def _head(self, record: Mapping[str, Any]) -> None:
-        if record["journal"] != FORMAT:
-            raise Refuted(record, Refusal("form", f"its format is {record['journal']}; known is {FORMAT}"), [])
-        known = {p.name for p in RULEBOOK.params}
         values = record["parameters"]
-        if set(values) != known or not all(type(v) is int and v >= 0 for v in values.values()):
-            text = f"its parameters are not numbers for those of the rulebook: {', '.join(sorted(known))}"
-            raise Refuted(record, Refusal("form", text), [])
+        if wrong := wrong_parameters(values):
+            raise Refuted(record, Refusal("form", wrong), [])
         law = _law(tuple(sorted(values.items())))
         if (record["state"] is None) != (record["begins"] == 0) or (record["begins"], record["generation"]) < (0, 1):
             raise Refuted(record, Refusal("form", "the initial state is that before step 0, and no other"), [])
@@ -219,6 +207,9 @@ class Judge:
         self.abi = None
 
     def _one(self, record: Mapping[str, Any], said: Said, course: Course) -> Taken:
+        lawful = course.law.rules.get(str(said.rule))
+        if lawful and (text := wrong_element(lawful.sort, said.key)):
+            raise Refuted(record, Refusal("element", text), [course])
         wrong = course.step(str(said.rule), said.key, said.number, said.at_us, said.generation, said.observed)
         if wrong:
             raise Refuted(record, wrong, [course])
@@ -238,7 +229,8 @@ class Judge:
     def _end(self, record: Mapping[str, Any]) -> None:
         course = self.courses[0]
         if record["end"] != course.number:
-            text = f"there were {record['end']} steps, and the last one here is number {course.number - 1}"
+            last = f"the last one here is number {course.number - 1}" if course.number else "none is here"
+            text = f"there were {record['end']} steps, and {last}"
             raise Refuted(record, Refusal("number", text), self.courses)
         if course.at_us is not None and record["at_us"] < course.at_us:
             raise Refuted(record, Refusal("time", "it was before the last step"), self.courses)

@@ -12,6 +12,7 @@ from typing import Any
 
 from attrs import frozen
 
+from checker.conform.form import wrong_element
 from machines.books import NOBODY, Key, key_of
 from machines.expr import Expr, Var
 from machines.history import Course
@@ -45,7 +46,7 @@ def nearest(course: Course, record: Mapping[str, Any]) -> tuple[Part, ...] | Non
     """What kept the rule of the record away itself; None where it is no rule or was not kept away by its guard."""
     lawful = course.law.rules.get(record.get("rule") or "")
     key = key_of(record.get("element"))
-    if lawful is None or bool(lawful.sort) != (key is not None):
+    if lawful is None or wrong_element(lawful.sort, key):
         return None
     return tuple(_failing(course, lawful, key)) or None
 

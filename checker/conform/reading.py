@@ -16,6 +16,7 @@ from attrs import frozen
 __all__ = ["BadFile", "Line", "lines_of"]
 
 MANY_LETTERS = 2000
+LEVELS_MAX = 8  # of what is in each other in a record
 MANY = 64 << 20  # bytes of a dossier, which is read at once
 
 
@@ -70,4 +71,12 @@ def _object(text: bytes) -> dict[str, Any] | None:
         found = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    deep = text.count(b"[") + text.count(b"{") > LEVELS_MAX and _is_deeper(found, LEVELS_MAX)
+    return found if isinstance(found, dict) and not deep else None
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Whether more is in each other than so many levels."""
+    if not isinstance(value, dict | list):
+        return False
+    return not levels or any(_is_deeper(v, levels - 1) for v in (value.values() if isinstance(value, dict) else value))

@@ -116,11 +116,11 @@ def judged(
     cut = False
     try:
         for line in lines:
-            if line.record is None and line.cut and judge.courses:
+            if line.record is None and line.cut and judge.courses and not judge.ended:
                 cut = True
                 break
             if line.record is None:
-                refusal = Refusal("form", "the line is no JSON object")
+                refusal = Refusal("form", "it comes after the end" if judge.ended else "the line is no JSON object")
                 found = Found(line.number, None, refusal, tuple(judge.courses), None, line.text)
                 return Outcome(Exit.REFUTED, (f"line {line.number}: {refusal}",), judge, line.number, found)
             judge.feed(line.record)
@@ -128,6 +128,8 @@ def judged(
             last = str(line.record.get("chain"))
             progress(line, judge)
     except Refuted as refuted:
+        if refuted.refusal.kind == "format":
+            return Outcome(Exit.NOT_A_JOURNAL, (f"line {line.number}: {refuted}",), judge, line.number)
         again = None if refuted.refusal.kind == "chain" else kept.again(refuted.record, judge.chain)
         found = Found(
             line.number, refuted.record, refuted.refusal, tuple(refuted.before), again, chain_before=last
@@ -146,7 +148,7 @@ def _ended(judge: Judge, lines: int, cut: bool, end: bool) -> Outcome:
     if judge.unsure:
         return Outcome(Exit.UNDETERMINED, tuple(judge.unsure), judge, lines)
     if not judge.ended:
-        what = "its last line is cut short" if cut else "it has no end"
-        why = f"{what}: steps may be missing after number {judge.courses[0].number - 1}"
+        what, number = "its last line is cut short" if cut else "it has no end", judge.courses[0].number
+        why = f"{what}: {f'steps may be missing after number {number - 1}' if number else 'no step is in it'}"
         return Outcome(Exit.NO_END if end else Exit.PROVED, (why,), judge, lines)
     return Outcome(Exit.PROVED, (), judge, lines)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import textwrap
+from itertools import zip_longest
 from typing import Any
 
 from rich.console import Console
@@ -22,6 +24,7 @@ WORDS = {
     Exit.NOT_A_JOURNAL: "NO JOURNAL",
 }  # fmt: skip
 STATES_SHOWN, RULES_SHOWN, COLUMN = 3, 10, 8
+WIDTH, RULE = 100, 36  # columns: of a line, of the name of a rule
 
 
 def text(outcome: Outcome, seconds: float) -> str:
@@ -32,7 +35,15 @@ def text(outcome: Outcome, seconds: float) -> str:
     lines.append("")
     lines.append(f"{WORDS[outcome.exit]} (exit {outcome.exit.value})")
     lines += [f"  {why}" for why in outcome.why]
-    return "\n".join(lines)
+    return "\n".join(part for line in lines for part in _fitted(line))
+
+
+def _fitted(line: str, width: int = WIDTH) -> list[str]:
+    """As many lines as it needs; those after the first are further in."""
+    if len(line) <= width:
+        return [line]
+    within = " " * (len(line) - len(line.lstrip()) + 2)
+    return textwrap.wrap(line, width, subsequent_indent=within, replace_whitespace=False, break_on_hyphens=False)
 
 
 def _counted(outcome: Outcome, seconds: float) -> list[str]:
@@ -61,7 +72,7 @@ def _calls(outcome: Outcome) -> str:
 def _found(found: Found) -> list[str]:
     lines = [f"line {found.line}: {told(found.record) if found.record else 'no record'}"]
     lines.append(f"  {found.refusal.kind}: {found.refusal}")
-    if found.record is None or not found.states:
+    if found.record is None or not _explained(found):
         return lines
     for number, course in enumerate(found.states[:STATES_SHOWN], 1):
         which = f" ({number} of {len(found.states)})" if len(found.states) > 1 else ""
@@ -69,6 +80,11 @@ def _found(found: Found) -> list[str]:
     if "rule" in found.record:
         lines += ["", *_nearest(found.states[0], found)]
     return lines
+
+
+def _explained(found: Found) -> bool:
+    """Whether the state before it says why: not so of a line that is no record of its form."""
+    return found.record is not None and bool(found.states) and found.refusal.kind != "form"
 
 
 def _table(course: Course, found: Found) -> list[str]:
@@ -83,7 +99,7 @@ def _table(course: Course, found: Found) -> list[str]:
             columns.append(said[i : i + COLUMN])
     for i in range(max(map(len, columns))):
         table.add_row(*(column[i] if i < len(column) else "" for column in columns))
-    console = Console(file=io.StringIO(), width=110)
+    console = Console(file=io.StringIO(), width=WIDTH - 2)
     console.print(table)
     return [f"  {line.rstrip()}" for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
 
@@ -99,8 +115,8 @@ def _nearest(course: Course, found: Found) -> list[str]:
         ]
     lines.append("the nearest permitted rules")
     for near in permitted(course, record)[:RULES_SHOWN]:
-        lines.append(f"  {near.rule:<36}{'enabled' if not near.failing else near.failing[0]}")
-        lines += [f"  {'':<36}{part}" for part in near.failing[1:]]
+        said = [line for part in near.failing or ("enabled",) for line in _fitted(str(part), WIDTH - RULE - 2)]
+        lines += [f"  {name:<{RULE}}{line}" for name, line in zip_longest([near.rule], said, fillvalue="")]
     return lines
 
 
@@ -117,11 +133,11 @@ def as_json(outcome: Outcome, seconds: float) -> str:
         "possible_states_max": judge.most_states, "found": None,
     }  # fmt: skip
     if found := outcome.found:
-        course = found.states[0] if found.states else None
+        course = found.states[0] if _explained(found) else None
         step = found.record if found.record and "rule" in found.record else None
         report["found"] = {
             "line": found.line, "record": found.record, "kind": found.refusal.kind, "text": str(found.refusal),
-            "states": [variables(c, found.record or {}) for c in found.states[:STATES_SHOWN]],
+            "states": [variables(c, found.record or {}) for c in found.states[:STATES_SHOWN] if course],
             "failing": [str(p) for p in (nearest(course, step) or ())] if course and step else [],
             "nearest": [
                 {"rule": n.rule, "failing": [str(p) for p in n.failing]}
