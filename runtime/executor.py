@@ -243,14 +243,15 @@ class DeviceExecutor:
         handle = JobHandle(job_id, lambda: self._cancel(context))
         context = JobContext(job_id, request, handle, np.empty(contract.vocabulary, np.float32), model)
         try:
-            self._comes_in(self.records.add(context))
+            job = self.records.add(context)
+            self._comes_in(job)
         except Full as full:
             raise self._refusal(request, StatusKind.RESOURCE_EXHAUSTED, str(full)) from None
         except BaseException:
             if context.record is not None:
                 self._take_back(context.record)
             raise
-        return context.record
+        return job
 
     def _comes_in(self, job: Any) -> None:
         context: JobContext = job.tag
@@ -280,7 +281,8 @@ class DeviceExecutor:
         return Refused(status)
 
     def _cancel(self, context: JobContext) -> bool:
-        return self.engine.fire((self.program.rules["client.cancel"],), context.record) is not None
+        record = context.record
+        return record is not None and self.engine.fire((self.program.rules["client.cancel"],), record) is not None
 
     # -- after each step, outside the monitor and before anybody is woken ----------------------------------------------
     def _after(self, rule: CompiledRule, element: Any) -> None:

@@ -77,6 +77,10 @@ class JobHandle:
         """Claim the answer as Cancelled, at once; what the device does goes its own way. False: it had its answer."""
         return self._cancel()
 
+    def let_go(self) -> None:
+        """The executor's: there is nothing left to cancel."""
+        self._cancel = _nothing_to_cancel
+
     def done(self) -> bool:
         """Whether its client can have the result."""
         return self._resolved.is_open
@@ -111,11 +115,15 @@ class JobHandle:
         self._resolved.open()
 
 
+def _nothing_to_cancel() -> bool:
+    return False
+
+
 @define(eq=False)
 class JobContext:
-    """A job's payload (§4.2). record: its element in the engine; kv_id: CalRT's KvSeqId of its sequence in this
-    generation; failure: the first one; ended: it was counted; arrived: it came into the admission line; reserved: Apply
-    granted its target length; model: that the request was checked for."""
+    """A job's payload (§4.2). record: its element in the engine, while there is one; kv_id: CalRT's KvSeqId of its
+    sequence in this generation; failure: the first one; ended: it was counted; arrived: it came into the admission
+    line; reserved: Apply granted its target length; model: that the request was checked for."""
 
     job_id: int
     request: InferenceRequest
@@ -138,12 +146,15 @@ class JobContext:
         return self.request.past_len + len(self.request.values)
 
     def let_go(self) -> None:
-        """Its record is gone: what is large goes, too. Disarmed timers remember the rest for long (F64)."""
+        """Its record is gone: what is large goes, too (F64), and no ring is left (record and context, handle and
+        context) that only Python's collector would take apart."""
         asked = self.request
         self.request = InferenceRequest(
             asked.request_id, asked.seq_id, asked.task, asked.past_len, NO_VALUES, asked.deadline_us
         )
         self.logits = NO_LOGITS
+        self.handle.let_go()
+        self.record = None
 
     def fails(self, failure: Failure | None) -> Failure | None:
         """Remember the first failure; hands its argument on."""

@@ -27,7 +27,8 @@ IDLE_MAX = 1024  # timers in the heap that are not armed, besides as many again 
 
 @define(eq=False)
 class Timer:
-    """due_us: when, if it is armed. heap_us: its earliest place in the heap; inf: it has none."""
+    """element: None also when it is gone. due_us: when, if it is armed. heap_us: its earliest place in the heap; inf:
+    it has none."""
 
     rule: CompiledRule
     element: Any
@@ -57,9 +58,10 @@ class Timers:
                 self._set(clock, element, False, now_us())
 
     def forget(self, element: Any) -> None:
-        """An element is there no more."""
+        """An element is there no more; what is left of its timers in the heap does not keep it."""
         for timer in self._of.pop(element, {}).values():
             self._disarm(timer)
+            timer.element = None
 
     def follow(self, rule: CompiledRule, element: Any, place: int | None, phase: int | None, now_us: int) -> None:
         """A step was made now, after which the element is in this place, and all in this phase."""

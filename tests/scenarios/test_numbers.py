@@ -9,6 +9,7 @@ import gc
 import mmap
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,8 +22,10 @@ from executing import READY_S, Bench, executing
 from moments import MANIFEST, says, since, until
 
 from runtime.calrt import Library
+from runtime.job import JobContext, JobHandle
 from runtime.lane import Lane
 from runtime.manifest import CalTaskKind
+from runtime.timers import Timers
 
 PREFILL = next(m for m in MANIFEST.submodels if m.kind is CalTaskKind.PrefillIds)
 VOCABULARY, TILE = PREFILL.vocabulary, PREFILL.logits_tile_d0
@@ -209,6 +212,44 @@ def test_f64_flat_over_many_jobs(library: Library) -> None:
         check_flat(b, 1000)
         assert b.executor.journal.total > len(b.executor.journal.entries()), "its ring was full"
     assert b.sim.violations() == ()
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Python's collector of rings does not come by."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def check_dropped_at_once(b: Bench) -> None:
+    """What a client drops is gone, without the collector; only an agent that sleeps remembers its last job."""
+    with uncollected():
+        kept = [weakref.ref(b.run(1, [7], past).logits) for past in range(40)]
+        until(lambda: not b.executor.records.jobs)
+        kept = kept[: -len(b.executor.crew.threads)]
+        assert [k for k, logits in enumerate(kept) if logits() is not None] == []
+
+
+def test_f64_logits_that_a_client_drops_are_gone_at_once(library: Library) -> None:
+    with executing(library, KEPT) as b:
+        check_dropped_at_once(b)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(JobContext, "let_go"), (JobHandle, "let_go"), (Timers, "forget")],
+    ids=["the context", "the handle", "a timer"],
+)
+def test_f64_control_something_keeps_the_job(
+    library: Library, monkeypatch: pytest.MonkeyPatch, owner: type, name: str
+) -> None:
+    monkeypatch.setattr(owner, name, lambda *arguments: None)
+    with executing(library, KEPT) as b, pytest.raises(AssertionError, match=r"== \[\]"):
+        check_dropped_at_once(b)
 
 
 def leaks_memory() -> Callable[[], Any]:
