@@ -123,7 +123,6 @@ def _marks(token: Token, steps: Mapping[str, int]) -> Iterator[tuple[str, float]
     for rule, fired_us in steps.items():
         yield rule, fired_us - token.asked_ns / 1_000
     yield "asked", 0.0
-    yield "entered", (token.entered_ns - token.asked_ns) / 1_000
     for name in MILESTONES:
         if (at_us := token.timings.at_us(name)) is not None:
             yield name, at_us - token.asked_ns / 1_000

@@ -27,7 +27,7 @@ from runtime.config import Config
 from runtime.device_run import LanguageModel
 from runtime.executor import DeviceExecutor, Refused
 from runtime.generations import ExecutorError
-from runtime.job import InferenceRequest, JobHandle
+from runtime.job import InferenceRequest
 from runtime.legacy import Legacy
 from runtime.manifest import CalTaskKind, Manifest
 from runtime.run import idle
@@ -53,7 +53,6 @@ class Token:
 
     job_id: int
     asked_ns: int
-    entered_ns: int
     awake_ns: int
     timings: JobTimings
 
@@ -81,21 +80,16 @@ class Client:
     def _ask(self, kind: CalTaskKind, sequence: int, values: NDArray[np.int32]) -> NDArray[np.float32]:
         past = self.lengths.get(sequence, 0)
         asked_ns = time.monotonic_ns()
-        handle = self._enqueued(InferenceRequest(next(self._ids), sequence, kind, past, values))
-        entered_ns = time.monotonic_ns()
-        result = handle.wait_until(None)
-        if result is None or result.logits is None:
-            raise DeviceFailed(f"job {handle.job_id}: {result and result.status}", None)
-        if self.tokens is not None:
-            self.tokens.append(Token(handle.job_id, asked_ns, entered_ns, time.monotonic_ns(), result.timings))
-        self.lengths[sequence] = past + len(values)
-        return result.logits
-
-    def _enqueued(self, request: InferenceRequest) -> JobHandle:
         try:
-            return self.executor.enqueue(request)
+            result = self.executor.run(InferenceRequest(next(self._ids), sequence, kind, past, values))
         except Refused as refused:
             raise DeviceFailed(str(refused), None) from None
+        if result.logits is None:
+            raise DeviceFailed(str(result.status), None)
+        if self.tokens is not None:
+            self.tokens.append(Token(result.status.job_id or 0, asked_ns, time.monotonic_ns(), result.timings))
+        self.lengths[sequence] = past + len(values)
+        return result.logits
 
 
 @define(eq=False)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -54,6 +54,7 @@ class Refused(RuntimeError):
         super().__init__(str(status))
 
 
+T = TypeVar("T")
 ABANDONED = "abandoned"
 LATEST_S = 5.0  # for threads to end and handles to be resolved, once the protocol has ended
 
@@ -134,19 +135,26 @@ class DeviceExecutor:
         The caller makes no call into CalRT, so that none that hangs can keep it beyond its deadline (F36). Raises
         Refused where the request can never be served, or none are accepted. Everything later is the handle's.
         """
+        return self._taken(request, _entered)
+
+    def run(self, request: InferenceRequest) -> InferenceResult:
+        """`enqueue`, and wait for the result: the client is woken once. Whoever interrupts it (Ctrl-C) cancels the job;
+        `cancel_request` does from any thread. Raises Refused."""
+        return self._taken(request, _resolved)
+
+    def _taken(self, request: InferenceRequest, then: Callable[[JobHandle], T]) -> T:
+        """What `then` makes of an accepted job; one that is interrupted is taken back."""
         try:
             job = self._arrive(request)
         except Refused as refused:
             self.observer.refused(refused.status)
             raise
-        handle: JobHandle = job.tag.handle
         try:
             self.observer.accepted(job.tag)
-            handle.entered.wait()
+            return then(job.tag.handle)
         except BaseException:
             self._take_back(job)
             raise
-        return handle
 
     def cancel_request(self, request_id: int) -> int:
         """Cancel every job of a request that is known now (F12); how many of them had no answer yet."""
@@ -374,3 +382,14 @@ class DeviceExecutor:
             self._settle(context, status_of(context, kind, why))
             context.handle.tell()
             context.handle.entered.open()
+
+
+def _entered(handle: JobHandle) -> JobHandle:
+    handle.entered.wait()
+    return handle
+
+
+def _resolved(handle: JobHandle) -> InferenceResult:
+    result = handle.wait_until(None)
+    assert result is not None
+    return result

@@ -63,7 +63,7 @@ def test_the_lines_of_the_gap() -> None:
 
 def token(asked_us: int, submitted_us: int, awake_us: int, job_id: int = 1, **more: int) -> Token:
     timings = JobTimings(submitted_us=submitted_us, **more)
-    return Token(job_id, asked_us * 1_000, (asked_us + 5) * 1_000, awake_us * 1_000, timings)
+    return Token(job_id, asked_us * 1_000, awake_us * 1_000, timings)
 
 
 def test_jobs_are_the_devices_in_the_order_of_their_submits() -> None:
@@ -109,7 +109,7 @@ def test_legs_follow_the_median_token_and_leave_out_what_not_all_have() -> None:
         token(2000, 2040, 2100, accepted_us=2020, completed_us=2080),
     ]
     found = {part.what: part.us for part in legs(tokens, {})}
-    assert found == {"-> entered": 5, "-> accepted": 5, "-> submitted": 30, "-> completed": 40, "-> awake": 30}
+    assert found == {"-> accepted": 10, "-> submitted": 30, "-> completed": 40, "-> awake": 30}
 
 
 def test_legs_know_the_steps_of_those_tokens_that_the_journal_still_has() -> None:
@@ -120,7 +120,7 @@ def test_legs_know_the_steps_of_those_tokens_that_the_journal_still_has() -> Non
     tokens = [token(1000 * i, 1000 * i + 40, 1000 * i + 100, job_id=i + 1) for i in range(3)]
     assert sorted(steps_of(journal)) == [2, 3]
     found = {part.what: part.us for part in legs(tokens, steps_of(journal))}
-    assert found == {"-> entered": 5, "-> arrive": 2, "-> infer": 23, "-> submitted": 10, "-> awake": 60}
+    assert found == {"-> arrive": 7, "-> infer": 23, "-> submitted": 10, "-> awake": 60}
 
 
 class Machine:

@@ -35,6 +35,18 @@ def test_clients_share_the_device(library: Library) -> None:
     assert b.sim.violations() == ()
 
 
+def test_run_is_enqueue_and_its_result(library: Library) -> None:
+    with executing(library) as b:
+        result = b.executor.run(b.request(1, PROMPT))
+        assert result.status.ok
+        assert result.logits is not None
+        assert [int(result.logits.argmax())] == b.oracle.tokens(PROMPT, 1)
+        with pytest.raises(Refused):
+            b.executor.run(b.request(-1, PROMPT))
+        late = b.executor.run(b.request(1, [7], len(PROMPT), deadline_us=0))
+        assert late.status.kind is StatusKind.DEADLINE_EXCEEDED
+
+
 def test_cancel_before_submit_never_reaches_the_device(library: Library) -> None:
     """FI11."""
     with executing(library, {"prefill_us": 200_000}) as b:

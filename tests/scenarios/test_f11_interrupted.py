@@ -15,6 +15,7 @@ from moments import end, until
 
 from runtime.calrt import Library
 from runtime.executor import DeviceExecutor
+from runtime.job import JobHandle
 from runtime.observer import Observer
 from runtime.records import Records
 from runtime.status import StatusKind
@@ -49,6 +50,29 @@ def test_f11_an_interrupted_enqueue_leaves_nothing(
         until(lambda: len(b.executor.records.jobs) == known)
         assert not any(rule.startswith(("completion.deliver", "lifecycle.")) for rule in b.rules()[5:])
         assert b.run(2, PROMPT).status.ok
+        assert b.executor.close()
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_f11_an_interrupted_run_cancels_its_job(library: Library, monkeypatch: pytest.MonkeyPatch, moment: str) -> None:
+    """While it waits, or with the result in its hands."""
+
+    honest = JobHandle.wait_until
+
+    def interrupted(handle: JobHandle, deadline_us: int | None) -> None:
+        if moment == "after":
+            assert honest(handle, deadline_us)
+        raise KeyboardInterrupt
+
+    with executing(library, {"prefill_us": 200_000}) as b:
+        asked = b.request(1, PROMPT)
+        with monkeypatch.context() as patch:
+            patch.setattr(JobHandle, "wait_until", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                b.executor.run(asked)
+        until(lambda: not b.executor.records.jobs)
+        assert ("client.cancel" in b.rules()) == (moment == "before")
+        assert b.executor.run(b.request(2, PROMPT)).status.ok
         assert b.executor.close()
 
 
