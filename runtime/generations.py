@@ -13,7 +13,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Self
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from machines.protocol.params import RESET_IS_HONEST, RESET_STOPS_DMA
 from runtime.buffers import BufferPool, BufferSlot
@@ -33,18 +33,25 @@ class ExecutorError(RuntimeError):
     """The executor could not be started."""
 
 
-@frozen
+@define(eq=False)
 class Generation:
-    """What was made for one generation: its pool, its KvManager and its Calbin."""
+    """What was made for one generation: its pool, its KvManager and its Calbin. retired: what is left of its pool is in
+    quarantine, and stays there."""
 
     pool: BufferPool
     handles: list[Handle]
+    retired: bool = False
 
     @property
     def in_doubt(self) -> bool:
         """Something of it is lent, or in quarantine."""
         counts = self.pool.counts()
         return bool(counts.leased or counts.quarantined)
+
+    def retire(self) -> None:
+        """It has ended: what of its pool the device cannot be using is given back."""
+        if not self.retired:
+            self.retired = self.pool.retire() is None and not self.pool.counts().leased
 
     def release(self) -> bool:
         """Everything; False: some of it is still held, and a second call tries that again."""
@@ -174,7 +181,7 @@ class Generations:
         """Gives back what was free when its generation ended. A call of the device's, under its watchdog: whoever ended
         the generation may be the clock, and must not be stuck in CalRT."""
         for generation in self._generations:
-            generation.pool.retire()
+            generation.retire()
         self._generations = [g for g in self._generations if g.in_doubt or not g.release()]
 
     def _watch_ended(self, is_done: bool) -> None:
