@@ -2,7 +2,8 @@
 
 Theory. The rulebook says that an answer was claimed, by which rule, and of which kind it is. A reader wants more: for a
 deadline which of four very different things has happened (F37) and in which call it was, for an error what CalRT said.
-All of it is read from the rule and from the job's failure; nothing is decided here.
+All of it is read from the rule that claimed it, remembered in the moment of its step, and from the job's failure;
+nothing is decided here.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from attrs import evolve
 
 from machines.answer import AnswerState
 from machines.protocol.variables import JobCall
-from runtime.job import JobContext
+from runtime.job import Claim, JobContext
 from runtime.status import Status, StatusKind
 
-__all__ = ["ANSWERS", "VERDICTS", "status_of", "told"]
+__all__ = ["ANSWERS", "VERDICTS", "claims", "status_of", "told"]
 
 ANSWERS = {
     AnswerState.Ok: StatusKind.OK,
@@ -33,18 +34,27 @@ VERDICTS = {  # of a deadline, by its rule (F37)
 }
 
 
-def told(rule: str, job: Any) -> Status | None:
-    """What the job's client was told, or is to be told now; the first claim never changes (answer.once). rule: the id
-    of the present step. None: nothing was claimed yet."""
+def claims(rule: Any, job: Any) -> None:
+    """In the moment of a step that writes an answer: the first one claims it, and no other ever does (answer.once).
+
+    What follows the step comes later, and perhaps after what follows the next one: by then it must be known."""
+    if job.tag.claim is None:
+        job.tag.claim = Claim(rule.id, job.call, job.tag.failure)
+
+
+def told(job: Any) -> Status | None:
+    """What the job's client was told, or is to be told now. None: nothing was claimed yet."""
     context: JobContext = job.tag
     if result := context.handle.settled:
         return result.status
     answer = list(AnswerState)[job.answer]
-    return status_of(context, ANSWERS[answer], rule) if answer in ANSWERS else None
+    if answer not in ANSWERS or context.claim is None:
+        return None
+    return status_of(context, ANSWERS[answer], context.claim)
 
 
-def status_of(context: JobContext, kind: StatusKind | None, rule: str) -> Status:
-    """kind: what was claimed; None: an error, which is what the job's failure means. rule: who claimed it, or why."""
+def status_of(context: JobContext, kind: StatusKind | None, claim: Claim) -> Status:
+    """kind: what was claimed; None: an error, which is what the failure means. claim: by whom, or why."""
     request = context.request
     ids: dict[str, Any] = {
         "job_id": context.job_id, "request_id": request.request_id, "seq_id": request.seq_id,
@@ -52,16 +62,15 @@ def status_of(context: JobContext, kind: StatusKind | None, rule: str) -> Status
     }  # fmt: skip
     if kind is StatusKind.OK:
         return Status(kind=kind, **ids)
-    status = Status(kind=kind or StatusKind.UNAVAILABLE, stage=rule)
-    if context.failure:
-        status = Status.of(context.failure, kind)
-    return evolve(status, text="; ".join([*_verdict(context, rule), *filter(None, [status.text])]), **ids)
+    status = Status(kind=kind or StatusKind.UNAVAILABLE, stage=claim.rule)
+    if claim.failure:
+        status = Status.of(claim.failure, kind)
+    return evolve(status, text="; ".join([*_verdict(claim), *filter(None, [status.text])]), **ids)
 
 
-def _verdict(context: JobContext, rule: str) -> Iterator[str]:
+def _verdict(claim: Claim) -> Iterator[str]:
     """Of a deadline: what it says of the job, and in which call it was."""
-    if rule in VERDICTS:
-        yield VERDICTS[rule]
-        call = list(JobCall)[context.record.call]
-        if call.code:
-            yield f"{call.name} has not returned"
+    if claim.rule in VERDICTS:
+        yield VERDICTS[claim.rule]
+        if claim.call:
+            yield f"{list(JobCall)[claim.call].name} has not returned"

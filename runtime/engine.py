@@ -89,6 +89,7 @@ class Engine:
         self.now_us = now_us
         self.journal = journal or Journal()
         self.on_step: Callable[[CompiledRule, Any], None] | None = None  # after each step, before anybody is woken
+        self.in_step: Mapping[CompiledRule, Callable[[CompiledRule, Any], None]] = {}  # in the moment of such a step
         self._s = program.shared()
         self._mu = threading.Lock()
         self._owner = 0
@@ -283,9 +284,11 @@ class Engine:
             del self._waiting[rule][waiter]
 
     def _noted(self, fired: Fired, observed: str = "") -> _Step:
-        """Of each step, as soon as it was made: its line in the journal, its element's place, its timers."""
+        """Of each step, as soon as it was made: `in_step`, its line in the journal, its element's place, its timers."""
         rule, element = fired
         journal, elements, now_us = self.journal, self._elements, self.now_us()
+        if rule in self.in_step:
+            self.in_step[rule](rule, element)
         journal.add(now_us, rule.id, getattr(element, "key", None), observed)
         if journal.wants_checkpoint:
             journal.checkpoint(self.program.values_of(self._s))

@@ -25,7 +25,7 @@ from machines.protocol import RULEBOOK
 from machines.protocol.host import CLOSED, ENDED, READY, SETTLED, leading
 from machines.sequence import SequenceState
 from machines.slot import SlotState
-from runtime.answers import status_of, told
+from runtime.answers import claims, status_of, told
 from runtime.calls import DeviceCalls
 from runtime.cast import timers
 from runtime.compiled import CompiledRule, Program
@@ -34,7 +34,7 @@ from runtime.crew import Crew, thread
 from runtime.engine import Engine
 from runtime.generations import checked
 from runtime.health import MONITOR_S, Health, examine
-from runtime.job import InferenceRequest, InferenceResult, JobContext, JobHandle
+from runtime.job import Claim, InferenceRequest, InferenceResult, JobContext, JobHandle
 from runtime.journal import Journal
 from runtime.logs import Events
 from runtime.observer import Observer
@@ -91,6 +91,8 @@ class DeviceExecutor:
         self._queues = leading(RULEBOOK.rules, "state", JobState.Queued)
         self._quarantines = leading(RULEBOOK.rules, "slot", SlotState.Quarantined)
         self._doubts = leading(RULEBOOK.rules, "record", SequenceState.Unknown)
+        answers = (r for r in self.program.rules.values() if ("own", "answer") in r.writes and r.id != FORGET)
+        self.engine.in_step = dict.fromkeys(answers, claims)
         self._follows = {rule: tuple(self._consequences(rule)) for rule in self.program.rules.values()}
         self._ids = itertools.count(1)
         self._given_back: bool | None = None  # what close() said
@@ -310,7 +312,7 @@ class DeviceExecutor:
 
     def _consequences(self, rule: CompiledRule) -> Iterator[Callable[[CompiledRule, Any], None]]:
         """What follows every step of a rule, in this order."""
-        claims, ends = ("own", "answer") in rule.writes, rule.id in self.observer.ends
+        answers, ends = rule in self.engine.in_step, rule.id in self.observer.ends
         if rule.id in self._ends_generation:
             yield self._new_generation
         if rule.id in self.observer.steps:
@@ -321,13 +323,13 @@ class DeviceExecutor:
             yield lambda rule, job: self.calls.quarantine(job.tag)
         if rule.id in self._doubts:
             yield lambda rule, job: self.calls.doubt(job.tag)
-        if claims or ends:
+        if answers or ends:
             yield self._answer
-        if claims or rule.rule.begins is None:
+        if answers or rule.rule.begins is None:
             yield lambda rule, job: self.records.try_to_forget(job)
         if rule.rule.begins is None:
             yield self._has_entered if rule.id in self._queues else self._may_have_entered
-        if claims:  # last, so that its client finds nothing left to be done, and nobody in its way
+        if answers:  # last, so that its client finds nothing left to be done, and nobody in its way
             yield self._tell
 
     def _new_generation(self, rule: CompiledRule, element: Any) -> None:
@@ -352,7 +354,7 @@ class DeviceExecutor:
 
     def _answer(self, rule: CompiledRule, job: Any) -> None:
         """Count a job that has ended; then resolve the handle of one whose answer was claimed."""
-        if (status := told(rule.id, job)) is None:
+        if (status := told(job)) is None:
             return
         self.observer.after(rule, job.tag, status)
         self._settle(job.tag, status)
@@ -379,7 +381,7 @@ class DeviceExecutor:
     def _answer_all(self, kind: StatusKind, why: str) -> None:
         """Without a lock: a copy is one step. Who arrives later sees `_dead`, which was set before."""
         for context in self.records.contexts():
-            self._settle(context, status_of(context, kind, why))
+            self._settle(context, status_of(context, kind, Claim(why, 0, context.failure)))
             context.handle.tell()
             context.handle.entered.open()
 

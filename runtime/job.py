@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from operator import index
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from attrs import define, field, frozen
@@ -21,7 +21,7 @@ from runtime.gate import Gate
 from runtime.manifest import CalTaskKind, ModelGeneration
 from runtime.status import Failure, JobTimings, Status, not_a_deadline, now_us
 
-__all__ = ["InferenceRequest", "InferenceResult", "JobContext", "JobHandle"]
+__all__ = ["Claim", "InferenceRequest", "InferenceResult", "JobContext", "JobHandle"]
 
 NO_VALUES = np.empty(0, np.int32)
 NO_LOGITS = np.empty(0, np.float32)
@@ -119,11 +119,21 @@ def _nothing_to_cancel() -> bool:
     return False
 
 
+class Claim(NamedTuple):
+    """Who claimed a job's answer, and what was known in that moment. rule: its id, or why. call: in which one the
+    job was (machines' JobCall; 0: in none)."""
+
+    rule: str
+    call: int
+    failure: Failure | None
+
+
 @define(eq=False)
 class JobContext:
     """A job's payload (§4.2). record: its element in the engine, while there is one; kv_id: CalRT's KvSeqId of its
-    sequence in this generation; failure: the first one; ended: it was counted; arrived: it came into the admission
-    line; reserved: Apply granted its target length; model: that the request was checked for."""
+    sequence in this generation; failure: the first one; claim: of its answer, None while it is pending; ended: it was
+    counted; arrived: it came into the admission line; reserved: Apply granted its target length; model: that the
+    request was checked for."""
 
     job_id: int
     request: InferenceRequest
@@ -135,6 +145,7 @@ class JobContext:
     kv_id: int = 0
     lease: BufferLease | None = None
     failure: Failure | None = None
+    claim: Claim | None = None
     ended: bool = False
     arrived: bool = False
     reserved: bool = False

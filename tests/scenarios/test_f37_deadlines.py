@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
 from driver import driving
 from executing import READY_S, Bench, executing
-from moments import end, standing
+from moments import end, standing, until
 
 from runtime.calrt import Library
+from runtime.compiled import CompiledRule
 from runtime.config import Config, ConfigError
 from runtime.executor import Refused
-from runtime.job import JobHandle
+from runtime.job import Claim, JobHandle
 from runtime.status import Status, StatusKind, now_us
 
 PROMPT, OTHER = list("Grüße".encode()), list(b"another prompt")
@@ -89,6 +91,59 @@ def test_f37_a_submit_that_hangs_is_not_starved_silently(library: Library) -> No
         d.hold("infer")
         assert "Infer has not returned" in end(b.enqueue(1, PROMPT)).status.text
         d.let_go.set()
+
+
+@contextmanager
+def late(b: Bench, rule: str) -> Iterator[threading.Event]:
+    """What follows the first step of this rule comes only when the event is set: its thread is slow. Whatever follows
+    other steps comes in the meantime."""
+    engine, go = b.executor.engine, threading.Event()
+    after, to_come = engine.on_step, [rule]
+    assert after is not None
+
+    def slowly(step: CompiledRule, element: Any) -> None:
+        if [step.id] == to_come:
+            to_come.clear()
+            assert go.wait(READY_S)
+        after(step, element)
+
+    engine.on_step = slowly
+    try:
+        yield go
+    finally:
+        go.set()
+
+
+def check_told_by_another(library: Library) -> None:
+    """The deadline claims the answer; the job ends, and its wait agent settles it, before the clock comes to that."""
+    with executing(library, **PATIENT, execution_ms=60_000) as b:
+        with late(b, "clock.request") as go:
+            with standing(b):
+                handle = slow(b)
+                until(lambda: "clock.request" in b.rules())
+            until(lambda: handle.settled)
+            assert not go.is_set()
+            assert b.rules().index("clock.request") < b.rules().index("completion.discard"), "another step settled it"
+            assert handle.settled is not None
+            assert (verdict(handle.settled.status), handle.settled.status.stage) == ("slow", "clock.request")
+            assert "Wait has not returned" in handle.settled.status.text, "as it was in the moment of the claim"
+        assert end(handle).status is handle.settled.status
+        assert b.tokens(5, OTHER, 2) == b.oracle.tokens(OTHER, 2)
+
+
+def test_f37_the_verdict_is_the_claims_whoever_tells_it(library: Library) -> None:
+    check_told_by_another(library)
+
+
+def test_f37_control_the_verdict_of_whoever_comes_first(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the last step that writes an answer had claimed it."""
+
+    def latest(rule: CompiledRule, job: Any) -> None:
+        job.tag.claim = Claim(rule.id, job.call, job.tag.failure)
+
+    monkeypatch.setattr("runtime.executor.claims", latest)
+    with pytest.raises(AssertionError):
+        check_told_by_another(library)
 
 
 # -- F39: the wall clock, and deadlines that are none ----------------------------------------------------------------
