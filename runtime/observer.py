@@ -99,7 +99,7 @@ class Observer:
         state, generation = self.steps[rule.id].name, self.calls.generation_id
         self.events.info("lifecycle", f"{state}: {rule.id}", state=state, rule=rule.id, generation=generation)
         if rule.id in self._recovers or rule.id in self._fails:
-            cause = self._cause(rule.id)
+            cause = self.cause(rule.id)
             if rule.id in self._recovers:
                 self.metrics.recovery(cause)
             self._record(Incident(state, rule.id, cause, generation))
@@ -110,9 +110,10 @@ class Observer:
         number = self.calls.generation_id
         self.events.warning("generation", f"generation {number} begins ({rule.id})", generation=number, rule=rule.id)
 
-    def _cause(self, recovery: str) -> str:
-        """The rule that began the drain before this recovery: the first one since the device was Ready. Without one,
-        as when the start fails, it is the recovery itself."""
+    def cause(self, recovery: str) -> str:
+        """The rule that began the drain before this recovery, the present one: the first one since the device was
+        Ready, by the journal, since steps may be told out of their order. Without one, as when the start fails, it is
+        the recovery itself."""
         cause = recovery
         for entry in self.engine.journal.backwards():
             if entry.rule in self._serves:

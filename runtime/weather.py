@@ -68,8 +68,9 @@ class Weather:
     """simulator: None where the device is none; then nothing is injected.
 
     lull: in this share of the generations faults that were added one by one are forgotten when the device leaves Ready.
-    causes: which rules began drains that led to a reset. resets: how often the device began to recover. failed_by: the
-    rules by which the device began to drain for the last time, and Failed; empty while it has not.
+    causes: which rules began drains that led to a reset, as the executor's metrics say. resets: how often the device
+    began to recover. failed_by: the rules by which the device began to drain for the last time, and Failed; empty while
+    it has not.
     """
 
     simulator: Simulator | None
@@ -87,7 +88,6 @@ class Weather:
     _forgotten: int = field(default=0, init=False)
     _fired_before: int = field(default=0, init=False)
     _executor: DeviceExecutor | None = field(default=None, init=False)
-    _cause: str = field(default="", init=False)
     _mark: int = field(default=0, init=False)
     _blowing: bool = field(default=False, init=False)
     _over: bool = field(default=False, init=False)
@@ -188,14 +188,12 @@ class Weather:
         if not events:
             return
         with self._mu:
-            if "drain" in events:
-                self._cause = self._cause or rule.id
+            assert self._executor is not None
             if "fail" in events and not self.failed_by:
-                self.failed_by = tuple(dict.fromkeys(filter(None, (self._cause, rule.id))))
+                self.failed_by = tuple(dict.fromkeys((self._executor.observer.cause(rule.id), rule.id)))
             if events & RECOVERS:
                 self.resets += 1
-                self.causes[self._cause or rule.id] += 1
-                self._cause = ""
+                self.causes[self._executor.observer.cause(rule.id)] += 1
         self._look()
 
     def _look(self) -> None:

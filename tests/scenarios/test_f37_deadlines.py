@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 from driver import driving
 from executing import READY_S, Bench, executing
-from moments import end, standing, until
+from moments import end, late, standing, until
 
 from runtime.calrt import Library
 from runtime.compiled import CompiledRule
@@ -91,27 +90,6 @@ def test_f37_a_submit_that_hangs_is_not_starved_silently(library: Library) -> No
         d.hold("infer")
         assert "Infer has not returned" in end(b.enqueue(1, PROMPT)).status.text
         d.let_go.set()
-
-
-@contextmanager
-def late(b: Bench, rule: str) -> Iterator[threading.Event]:
-    """What follows the first step of this rule comes only when the event is set: its thread is slow. Whatever follows
-    other steps comes in the meantime."""
-    engine, go = b.executor.engine, threading.Event()
-    after, to_come = engine.on_step, [rule]
-    assert after is not None
-
-    def slowly(step: CompiledRule, element: Any) -> None:
-        if [step.id] == to_come:
-            to_come.clear()
-            assert go.wait(READY_S)
-        after(step, element)
-
-    engine.on_step = slowly
-    try:
-        yield go
-    finally:
-        go.set()
 
 
 def check_told_by_another(library: Library) -> None:

@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from executing import READY_S, Bench, executing
-from moments import books, end, pool_of, standing, until, waiting
+from executing import PATIENT, READY_S, Bench, executing
+from moments import books, end, late, pool_of, standing, until, waiting
 from prometheus_client.parser import text_string_to_metric_families
 
 from machines.job import JobState
@@ -268,6 +268,39 @@ def test_f51_f53_after_a_storm(library: Library, seed: int) -> None:
         gauges_are_what_there_is(b)
         assert total(b, "recoveries_total") == weather.resets > 0
         assert counts_of_times(b)["total"] <= accepted
+
+
+DRAINS, RECOVERS = "completion.wait.exception", "lifecycle.recover"
+
+
+def check_cause_told_late(library: Library) -> None:
+    """The drain's step is told after the recovery's, which another thread makes: report, metrics and journal agree."""
+    with executing(library, **{**PATIENT, "slots": 2, "inflight": 2}) as b:
+        weather = Weather(b.sim)
+        weather.follow(b.executor)
+        with late(b, DRAINS) as go:
+            with standing(b):
+                b.sim.fault("infer", "ccu_exception", nth=1)
+                handles = [b.enqueue(seq_id, PROMPT) for seq_id in (1, 2)]
+                until(lambda: waiting(b) == 2)
+                until(lambda: DRAINS in b.rules(), move=b.sim.step)
+            until(lambda: weather.resets)
+            assert not go.is_set()
+            assert b.rules().index(DRAINS) < b.rules().index(RECOVERS), "by the journal, this began it"
+            assert weather.causes == {DRAINS: 1}
+            assert said(b)["recoveries_total"] == {(DRAINS,): 1}
+        assert not any(end(handle).status.ok for handle in handles[:1])
+        assert b.executor.wait_ready(READY_S)
+
+
+def test_f51_a_recovery_has_one_cause(library: Library) -> None:
+    check_cause_told_late(library)
+
+
+def test_f51_control_a_cause_by_the_order_of_telling(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Observer, "cause", lambda self, recovery: recovery)
+    with pytest.raises(AssertionError):
+        check_cause_told_late(library)
 
 
 # -- times -------------------------------------------------------------------------------------------------------------

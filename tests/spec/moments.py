@@ -16,6 +16,7 @@ from executing import READY_S, Bench
 from machines.protocol import RULEBOOK
 from runtime.buffers import BufferPool
 from runtime.calbin import sample
+from runtime.compiled import CompiledRule
 from runtime.job import InferenceResult
 from runtime.lane import Lane
 from runtime.manifest import load_manifest
@@ -67,6 +68,27 @@ def reset_held(b: Bench) -> Iterator[threading.Event]:
     calls.rung = hold
     try:
         yield there
+    finally:
+        go.set()
+
+
+@contextmanager
+def late(b: Bench, rule: str) -> Iterator[threading.Event]:
+    """What follows the first step of this rule comes only when the event is set: its thread is slow. Whatever follows
+    other steps comes in the meantime."""
+    engine, go = b.executor.engine, threading.Event()
+    after, to_come = engine.on_step, [rule]
+    assert after is not None
+
+    def slowly(step: CompiledRule, element: Any) -> None:
+        if [step.id] == to_come:
+            to_come.clear()
+            assert go.wait(READY_S)
+        after(step, element)
+
+    engine.on_step = slowly
+    try:
+        yield go
     finally:
         go.set()
 
