@@ -193,7 +193,7 @@ def bench(
     if json_to == Path(STDOUT):
         click.echo(as_json(*found))
     else:
-        tell(*found)
+        tell(*found, verdicts=not quick)
     for path, text in ((json_to, as_json), (markdown_to, as_markdown)):
         if path and path != Path(STDOUT):
             write(path, text(*found))
@@ -202,10 +202,12 @@ def bench(
     return Exit.OK
 
 
-def tell(lines: Iterable[Line], profiles: Iterable[Profile]) -> None:
+def tell(lines: Iterable[Line], profiles: Iterable[Profile], verdicts: bool = True) -> None:
     console = Console(highlight=False)
     console.width = max(console.width, COLUMNS_MAX)
-    console.print(table_of(lines))
+    console.print(table_of(lines, verdicts))
+    if not verdicts:
+        console.print("no verdicts: --quick is too short for them")
     for profile in profiles:
         console.print()
         console.print(profile_table(profile))

@@ -17,7 +17,7 @@ from runtime.bench_profile import Part, Profile
 
 __all__ = ["as_json", "as_markdown", "profile_table", "table_of"]
 
-COLUMNS = ("line", "ours", "base", "value", "95 %", "goal", "verdict")
+COLUMNS = ("line", "ours, us", "base, us", "value", "95 %", "goal", "verdict")
 LEFT = ("line", "verdict")
 ABOUT = """
 Each line is the median over blocks, with the bootstrap's 95 % interval; a goal is reached when the whole interval is on
@@ -70,10 +70,10 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if abs(value) < 99_999.5 else f"{value / 1_000:,.0f}k"
 
 
-def table_of(lines: Iterable[Line]) -> Table:
-    """At most 100 columns. ours and base in us."""
+def table_of(lines: Iterable[Line], verdicts: bool = True) -> Table:
+    """At most 100 columns. verdicts: whether the numbers are worth any."""
     table = Table(box=None, padding=(0, 1, 0, 0))
-    for name in COLUMNS:
+    for name in COLUMNS if verdicts else COLUMNS[:-1]:
         table.add_column(name, justify="left" if name in LEFT else "right", no_wrap=True)
     group = ""
     for line in lines:
@@ -82,13 +82,14 @@ def table_of(lines: Iterable[Line]) -> Table:
         group = line.group
         *row, verdict = cells(line)
         colour = COLOURS.get(verdict)
-        table.add_row(*row, f"[{colour}]{verdict}[/]" if colour else verdict)
+        shown = [f"[{colour}]{verdict}[/]" if colour else verdict]
+        table.add_row(*row, *(shown if verdicts else ()))
     return table
 
 
 def profile_table(profile: Profile) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), title=f"{profile.title}: {profile.us:,.0f} us", title_justify="left")
-    for name in ("", "times", "us", "P99"):
+    for name in ("", "times", "us", "P99, us"):
         table.add_column(name, justify="right" if name else "left", no_wrap=True)
     for heading, parts in sections(profile):
         table.add_row(f"[bold]{heading}[/]")

@@ -77,7 +77,7 @@ class Panel:
     whole: bool = False
     log: bool = False
     from_zero: bool = False
-    note: str = field(default="")  # one short line in the panel's upper right corner
+    note: str = field(default="")  # one short line above the panel's right corner
 
 
 def available() -> bool:
@@ -147,6 +147,7 @@ def _draw(axes: Axes, panel: Panel) -> None:
             )  # fmt: skip
     if panel.log:
         axes.set_yscale("log")
+        axes.set_ylabel("log scale", fontsize=8)
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_minor_locator(NullLocator())
     else:
@@ -162,8 +163,11 @@ def _draw(axes: Axes, panel: Panel) -> None:
         axes.margins(x=0.01)
     if panel.note:
         axes.set_title(panel.note, loc="right", fontsize=8, fontweight="normal")
-    if any(series.label for series in panel.series):
-        axes.legend(frameon=False, fontsize=8, loc="upper left", ncols=4, borderaxespad=0.1, handlelength=1.2)
+    if any(series.label for series in panel.series):  # above the panel, where no curve can be
+        axes.legend(
+            frameon=False, fontsize=8, loc="lower right", bbox_to_anchor=(1, 1.1 if panel.note else 1), ncols=4,
+            borderaxespad=0.1, handlelength=1.2,
+        )  # fmt: skip
 
 
 def _draw_series(axes: Axes, series: Series, color: str) -> None:
@@ -190,12 +194,10 @@ def _range(axes: Axes, panel: Panel) -> None:
         low = min(0.0, low)
     least = 2.0 if panel.whole else abs(high) * 0.02 or 1.0
     if high - low < least:
-        middle = (low + high) / 2
+        middle = low + least / 2 if panel.from_zero else (low + high) / 2
         low, high = middle - least / 2, middle + least / 2
-        low = max(low, 0.0) if panel.from_zero else low
-    room = (high - low) * 0.08
-    head = 0.25 if any(series.label for series in panel.series) else 0.08  # for the legend
-    axes.set_ylim(low if panel.from_zero and low == 0 else low - room, high + (high - low) * head)
+    room = (high - low) * 0.08  # also below zero: a line that lies there is seen
+    axes.set_ylim(low - room, high + room)
 
 
 def _mark(axes: Axes, marks: Sequence[float], shaded: tuple[float, float] | None) -> None:

@@ -28,7 +28,7 @@ from runtime.prompts import PROMPTS, TOKENS_MAX, PromptError, read_prompts
 from runtime.recording import Recording
 from runtime.report import Report
 from runtime.run import Asked, config_of, run, settings, stands_on
-from runtime.run_table import COLUMNS, tell
+from runtime.run_table import COLUMNS, interruptible, tell
 from runtime.seeds import each_seed, given_options, seeds_of
 from runtime.simulator import NotSimulated, Simulator
 from runtime.stopping import stoppable
@@ -195,14 +195,15 @@ def _run(options: Options, bug: Bug | None, control: bool) -> Exit:
     config = config_of(manifest, options.device, options.clients, options.policy, simulator is not None, latency_us)
     longest_ms = config.admission_ms + config.queue_ms + config.request_ms_max + config.grace_ms
     order = Order(options.count, options.cancel, options.seed, (options.deadline_ms or longest_ms) / 1000)
-    with ExitStack() as stack:
+    with interruptible(options.as_json) as so_far, ExitStack() as stack:
         finished = stack.enter_context(Finished.at(options.resume, manifest, prompts, order))
         seed = f"{options.seed}/{finished.start}" if finished.start else options.seed
         weather = Weather(simulator, seed, options.faults, options.faults_everywhere, stands_on(options.policy))
+        so_far.weather = weather
         recording = stack.enter_context(recorded(options.journal, simulator))
         asked = Asked(
             prompts, order, options.clients, finished.ends, bug.planned if bug else (), bug.late_s if bug else LATE_S,
-            recording=recording,
+            before=so_far.before, recording=recording,
         )  # fmt: skip
         latencies = {"decode_us": options.latency_decode_us, "prefill_us": options.latency_prefill_us}
         stack.enter_context(settings(simulator, latencies))

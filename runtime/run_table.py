@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+import click
+from attrs import define, field
 from rich.console import Console
 
+from runtime.clients import Clients
+from runtime.executor import DeviceExecutor
 from runtime.report import Report
 from runtime.seeds import Column
 from runtime.tally import Ends
+from runtime.weather import Weather
 
-__all__ = ["COLUMNS", "count_of", "rows_of", "tell"]
+__all__ = ["COLUMNS", "SoFar", "count_of", "interruptible", "rows_of", "tell", "wrong"]
 
 
 def tell(report: Report) -> None:
@@ -75,16 +81,69 @@ def count_of(key: str) -> Column:
     return Column(key.replace("_", " "), lambda r: "-" if r[key] is None else f"{r[key]:,}")
 
 
+def wrong(r: Mapping[str, Any]) -> str:
+    """What of a report is red, in a few words."""
+    counts = [("leases_left", "leases left"), ("wrong_steps", "wrong steps")]
+    counts += [(key, key.replace("_", " ")) for key in ("differences", "violations", "unexplained", "unanswered")]
+    found = [f"{r[key]:,} {name}" for key, name in counts if r[key]]
+    return ", ".join(found + ["ledger differs"] * bool(r["ledger"])) or "nothing"
+
+
 COLUMNS = (
     Column("completed", _share),
     Column("cancelled", lambda r: str(r["requests"].get(Ends.CANCELLED, 0))),
     Column("failed jobs", lambda r: f"{sum(n for what, n in r['jobs'].items() if what != 'OK'):,}"),
-    *map(count_of, ("faults", "resets", "generations")),
-    Column("in the last", lambda r: f"{r['tokens_in_last_generation']:,}"),
-    *map(count_of, ("differences", "violations", "unexplained", "unanswered")),
-    Column("leases", lambda r: str(r["leases_left"])),
-    Column("ledger", lambda r: "-" if r["ledger"] is None else "differs" if r["ledger"] else "balanced"),
-    Column("steps", lambda r: f"{r['steps']:,}{' WRONG' if r['wrong_steps'] else ''}"),
-    Column("MiB kept", lambda r: f"{r['quarantined_bytes'] / (1 << 20):,.0f}"),
+    *map(count_of, ("faults", "resets")),
+    Column("steps", lambda r: f"{r['steps']:,}"),
     Column("s", lambda r: f"{r['seconds']:.0f}"),
+    Column("wrong", wrong),
 )
+
+
+# -- interrupted -------------------------------------------------------------------------------------------------------
+@define(eq=False)
+class SoFar:
+    """What is told of a run that somebody interrupts: of the clients, what had ended. `before` is for Asked.before."""
+
+    weather: Weather | None = None
+    then: Callable[[DeviceExecutor, Clients], None] = lambda executor, clients: None
+    clients: Clients | None = field(default=None, init=False)
+
+    def before(self, executor: DeviceExecutor, clients: Clients) -> None:
+        self.clients = clients
+        self.then(executor, clients)
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """What it is, and its value."""
+        if self.clients is None:
+            yield "interrupted", "before anything had ended"
+            return
+        tally = self.clients.tally
+        yield "interrupted", "what had ended by then"
+        yield "requests", f"{tally.requests.total():,}"
+        for end, n in tally.requests.items():
+            yield f"  {end}", f"{n:,}"
+        yield "jobs", f"{tally.jobs.total():,}"
+        for key, n in tally.jobs.most_common():
+            yield f"  {', '.join(filter(None, key))}", f"{n:,}"
+        yield "tokens", f"{tally.tokens:,}"
+        if self.weather:
+            yield "faults injected", f"{self.weather.fired():,}"
+            yield "resets", f"{self.weather.resets:,}"
+        for finding in tally.findings:
+            yield "found", finding
+
+
+@contextmanager
+def interruptible(as_json: bool) -> Iterator[SoFar]:
+    """Where what is inside is interrupted, a table of what had ended comes before the end; not where the result is
+    wanted as JSON: there is none."""
+    so_far = SoFar()
+    try:
+        yield so_far
+    except KeyboardInterrupt:
+        rows = [] if as_json else list(so_far.rows())
+        width = max((len(name) for name, _ in rows), default=0) + 2
+        for name, value in rows:
+            click.echo(f"{name:<{width}}{value}")
+        raise

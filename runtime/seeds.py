@@ -30,7 +30,7 @@ __all__ = ["Column", "Outcome", "each_seed", "given_options", "seeds_of"]
 SEEDS_MAX = 10_000
 SEED_MAX = 2**32 - 1
 CHILD_S_MAX = 3_600.0
-WIDTH = 200  # of a table that is no terminal's
+WIDTH = 100  # of a table that is no terminal's
 WORST_FIRST = (
     Exit.BUG, Exit.DIFFERENT, Exit.UNEXPLAINED, Exit.FAILED, *(e for e in Exit if e is not Exit.OK), Exit.OK,
 )  # fmt: skip
@@ -174,7 +174,7 @@ def each_seed(
         by_seed = {str(o.seed): o.report or {"exit": o.exit.name, "said": o.said} for o in outcomes}
         click.echo(json.dumps({"exit": worst.name, "seeds": by_seed}, indent=2))
     else:
-        tell(outcomes, columns)
+        tell(outcomes, columns, failed_max)
     return worst
 
 
@@ -184,16 +184,17 @@ def worst_of(exits: Sequence[Exit], failed_max: float = 0.0) -> Exit:
     return min((e for e in (*exits, Exit.OK) if not (tolerated and e is Exit.FAILED)), key=WORST_FIRST.index)
 
 
-def tell(outcomes: Sequence[Outcome], columns: Sequence[Column]) -> None:
-    """The table, and below it every finding."""
-    table = Table(box=None)
-    table.add_column("seed", justify="right")
-    table.add_column("exit")
-    for column in columns:
-        table.add_column(column.title, justify="right")
+def tell(outcomes: Sequence[Outcome], columns: Sequence[Column], failed_max: float = 0.0) -> None:
+    """The table, and below it every finding. failed_max: as each_seed's."""
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    table.add_column("seed", justify="right", no_wrap=True)
+    table.add_column("exit", no_wrap=True)
+    for column in columns[:-1]:
+        table.add_column(column.title, justify="right", no_wrap=True)
+    table.add_column(columns[-1].title)  # what is in words
     for o in outcomes:
         style = None if o.exit is Exit.OK else "bold red"
-        cells = [c.of(o.report) for c in columns] if o.report else [o.said]
+        cells = [c.of(o.report) for c in columns] if o.report else ()
         table.add_row(str(o.seed), o.exit.name, *cells, style=style)
     console = Console(highlight=False, markup=False)
     console = console if console.is_terminal else Console(highlight=False, markup=False, width=WIDTH)
@@ -201,5 +202,17 @@ def tell(outcomes: Sequence[Outcome], columns: Sequence[Column]) -> None:
     for o in outcomes:
         for finding in o.findings:
             console.print(f"seed {o.seed}: {finding}", style="red" if o.exit is not Exit.OK else None, soft_wrap=True)
-    good = sum(o.exit is Exit.OK for o in outcomes)
-    console.print(f"{good} of {len(outcomes)} seeds ended with 0")
+        if o.said:
+            console.print(f"seed {o.seed}: {o.said}", style="red", soft_wrap=True)
+    console.print(ends_of([o.exit for o in outcomes], failed_max))
+
+
+def ends_of(exits: Sequence[Exit], failed_max: float = 0.0) -> str:
+    """How many seeds ended well; where some may end with FAILED, also how many did, and how many may."""
+    good, failed = exits.count(Exit.OK), exits.count(Exit.FAILED)
+    said = f"{good} of {len(exits)} seeds ended with 0"
+    if not failed or not failed_max:
+        return said
+    may = int(failed_max * len(exits)) or "none"
+    said += f", {failed} rightly with {Exit.FAILED}"
+    return f"{said}: of {len(exits)} {may} may (one in {1 / failed_max:.0f})"

@@ -26,6 +26,7 @@ from runtime.plots import SUFFIXES, PlotsMissing
 from runtime.prompts import Prompt, read_prompts
 from runtime.run import Asked, config_of, run, settings, stands_on
 from runtime.run_command import LATENCY, LONGEST_MS, SEED, Range, Share, logged, simulator_of
+from runtime.run_table import interruptible
 from runtime.soak import LAPS_MIN, Length, Soak
 from runtime.soak_plot import plot
 from runtime.soak_report import SoakReport, ended_by
@@ -37,7 +38,7 @@ __all__ = ["soak_command"]
 
 PROMPTS_MAX = 8  # different ones
 JOBS = 20_000
-WIDTH = 110  # of the tables where stdout is no terminal
+WIDTH = 100  # of the tables where stdout is no terminal
 NEVER_RESETS = Policy.Exit.name.lower()
 TRACE_CALLS = 8_192  # records of calls that the simulator keeps: those of more jobs than the weather lets pass unseen
 LEAKS = breaks.FILE.with_name("seeded_leaks.py")
@@ -75,7 +76,11 @@ class Options:
 
 
 @click.command("soak", epilog=EPILOG)
-@click.option("--jobs", type=click.IntRange(1, 10**9), help=f"So many jobs. [{JOBS:,}, without --hours]")
+@click.option(
+    "--jobs",
+    type=click.IntRange(1, 10**9),
+    help=f"So many jobs, at least {LAPS_MIN} x clients x tokens. [{JOBS:,}, without --hours]",
+)
 @click.option("--hours", type=Range(0, 10_000, min_open=True), help="Instead: so many hours.")
 @click.option(
     "--faults", type=Share(), default=0.0, show_default=True, metavar="RATE",
@@ -167,9 +172,10 @@ def _soak(options: Options, length: Length, leak: Bug | None) -> Exit:
     weather = Weather(simulator, options.seed, options.faults, facts=stands_on(options.policy))
     soak = Soak(prompts, length, options.clients, options.tokens, weather)
     order = Order(options.tokens, options.cancel, options.seed, LONGEST_MS / 1000 if simulator is None else 60.0)
-    asked = Asked(prompts, order, options.clients, before=soak.work)
     wanted = {"decode_us": options.latency_decode_us, "prefill_us": options.latency_prefill_us}
-    with ExitStack() as stack:
+    with interruptible(options.as_json) as so_far, ExitStack() as stack:
+        so_far.weather, so_far.then = weather, soak.work
+        asked = Asked(prompts, order, options.clients, before=so_far.before)
         stack.enter_context(settings(simulator, wanted | ({"trace_limit": TRACE_CALLS} if simulator else {})))
         stack.enter_context(logged(options.log))
         stack.enter_context(stoppable())

@@ -30,7 +30,12 @@ SHOWN = (
 )  # fmt: skip
 """Columns of a lap: name, what it is, divided by what."""
 LATENCIES = ("first token", "each further token")
-IN_A_LINE = ("tokens_per_s", "tpot_p50_us", "tpot_p99_us", "rss_bytes", "files", "threads", "handles", "recoveries")
+SCALES = {name: scale for name, _, scale in SHOWN}
+IN_A_LINE = (
+    ("{:,.0f} tokens/s", "tokens_per_s"), ("p99 {:,.1f} ms", "tpot_p99_us"), ("RSS {:,.1f} MiB", "rss_bytes"),
+    ("{:,.0f} handles", "handles"), ("{:,.0f} resets", "recoveries"),
+)  # fmt: skip
+"""What a line has of a lap: as much as fits into 100 columns. All of it is in the table and in the report."""
 
 
 # -- while it runs -----------------------------------------------------------------------------------------------------
@@ -66,8 +71,8 @@ class Watch:
     def line(self) -> str:
         if not self.row:
             return f"{self.phase}: {self.tokens:,} tokens"
-        said = [f"{a} {_number(self.row[n] / scale)}" for n, a, scale in SHOWN if n in IN_A_LINE]
-        return f"{self.phase}: {self.row['jobs']:,.0f} jobs; {'; '.join(said)}"
+        said = "; ".join(text.format(self.row[name] / SCALES[name]) for text, name in IN_A_LINE)
+        return f"{self.phase}: {self.row['jobs']:,.0f} jobs; {said}"
 
 
 def _number(value: float, sign: str = "") -> str:

@@ -20,7 +20,7 @@ from runtime.prompts import read_prompts
 from runtime.report import Report
 from runtime.run import Asked, config_of, run, stands_on
 from runtime.run_command import SEED, logged, simulator_of
-from runtime.run_table import count_of, tell
+from runtime.run_table import count_of, interruptible, tell, wrong
 from runtime.seeds import Column, each_seed, given_options, seeds_of
 from runtime.stopping import stoppable
 from runtime.storm import HOSTS, LULL, Storm, ended_rightly
@@ -57,8 +57,10 @@ def storm_command(
     """Let hosts and device do what they like, a thousand times; then the executor must serve.
 
     A seed ends with 0 if the device is Ready, its golden run passed, and new jobs are served rightly; with 12 if it
-    Failed for an injected fault that nobody recovers from, which it names. The command ends with 0 if all seeds end so,
-    and at least 95 % of them with 0.
+    rightly Failed for an injected fault that nobody recovers from, or that used up the reset ladder, which it names.
+
+    The command ends with 0 if all seeds end so, and no more than one in twenty with 12. Of fewer than twenty seeds none
+    may: a few seeds can be red though each of them ended as it should. The last line says so.
     """
     if seed is None:
         if log:
@@ -74,8 +76,9 @@ def storm_command(
     weather = Weather(simulator, seed, facts=facts, lull=LULL)
     storm = Storm(seed, events, weather)
     prompts = read_prompts()[:1]
-    asked = Asked(prompts, Order(TOKENS, deadline_s=DEADLINE_S), 1, before=storm.rage)
-    with ExitStack() as stack:
+    with interruptible(as_json) as so_far, ExitStack() as stack:
+        so_far.weather, so_far.then = weather, storm.rage
+        asked = Asked(prompts, Order(TOKENS, deadline_s=DEADLINE_S), 1, before=so_far.before)
         stack.enter_context(logged(log))
         stack.enter_context(stoppable())
         if not as_json:
@@ -121,10 +124,9 @@ def _served(r: Mapping[str, Any]) -> str:
 COLUMNS = (
     Column("events", lambda r: f"{sum(r['events'].values()):,}"),
     Column("jobs served", _served),
-    *map(count_of, ("faults", "resets", "generations", "differences", "violations", "unexplained", "unanswered")),
-    Column("leases", lambda r: str(r["leases_left"])),
-    Column("ledger", lambda r: "-" if r["ledger"] is None else "differs" if r["ledger"] else "balanced"),
-    Column("steps", lambda r: f"{r['steps']:,}{' WRONG' if r['wrong_steps'] else ''}"),
-    Column("ended by", lambda r: r["ended_by"] or ("" if r["device_failed"] else "Ready")),
+    *map(count_of, ("faults", "resets")),
+    Column("steps", lambda r: f"{r['steps']:,}"),
+    Column("device", lambda r: "Failed" if r["device_failed"] else "Ready"),
     Column("s", lambda r: f"{r['seconds']:.0f}"),
+    Column("wrong", wrong),
 )

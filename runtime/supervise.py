@@ -96,10 +96,12 @@ def _child(line: Sequence[str]) -> tuple[int, float]:
     began_us = now_us()
     child = subprocess.Popen(line, process_group=0)
     try:
-        return child.wait(), (now_us() - began_us) / 1e6
+        child.wait()
     except KeyboardInterrupt:
         _stop(child)
-        raise
+        if child.returncode != Exit.INTERRUPTED:  # else it has said so itself, and once is enough
+            raise
+    return child.returncode, (now_us() - began_us) / 1e6
 
 
 def _stop(child: subprocess.Popen[bytes]) -> None:

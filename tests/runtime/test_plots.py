@@ -10,8 +10,9 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from attrs import evolve
 
-from runtime.plots import LINES_MAX, Level, Panel, PlotsMissing, Series, available, small_multiples
+from runtime.plots import LINES_MAX, Level, Panel, PlotsMissing, Series, _figure, available, small_multiples
 
 SVG = "{http://www.w3.org/2000/svg}"
 RSS = Panel("RSS, MiB", [Series([0, 1_000, 2_000_000], [100, 101, 102])])
@@ -37,6 +38,38 @@ def test_titles_labels_and_axes_are_there(tmp_path: Path) -> None:
     for text in ("a soak", "RSS, MiB", "latency, ms", "p50", "p99", "2M", "0"):
         assert text in said, text
     assert said.count("jobs") == 2, "one below each column"
+
+
+def boxes(panel: Panel) -> tuple[Any, Any]:
+    """Where the panel is, and where its legend, in pixels."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    figure = _figure([panel], "a soak", "jobs", 1)
+    FigureCanvasAgg(figure).draw()
+    (axes,) = figure.axes
+    legend = axes.get_legend()
+    assert legend is not None
+    return axes.get_window_extent(), legend.get_window_extent()
+
+
+def test_a_legend_lies_over_no_curve() -> None:
+    """A curve may be anywhere in its panel, also in each corner."""
+    for panel in (LATENCY, evolve(LATENCY, log=True), evolve(LATENCY, note="flat")):
+        inside, legend = boxes(panel)
+        assert legend.y0 >= inside.y1 - 1
+        assert legend.x1 <= inside.x1 + 1
+
+
+def test_a_log_axis_says_so(tmp_path: Path) -> None:
+    assert "log scale" in texts(drawn(tmp_path / "log.svg", [evolve(LATENCY, log=True)]))
+    assert "log scale" not in texts(drawn(tmp_path / "linear.svg", [LATENCY]))
+
+
+def test_a_line_at_zero_is_not_on_the_edge() -> None:
+    figure = _figure([Panel("leases", [Series([0, 1], [0, 0])], whole=True, from_zero=True)], "a soak", "jobs", 1)
+    low, high = figure.axes[0].get_ylim()
+    assert low < 0 < 1 < high
+    assert [tick for tick in figure.axes[0].get_yticks() if low <= tick <= high] == [0, 1, 2]
 
 
 def test_a_mark_is_in_every_panel(tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 import click
 import pytest
 
+from runtime import run_table, storm_command
 from runtime.cli import run
 from runtime.exits import Exit
-from runtime.seeds import SEEDS_MAX, WORST_FIRST, Children, outcome, seeds_of
+from runtime.seeds import SEEDS_MAX, WORST_FIRST, Children, Column, Outcome, ends_of, outcome, seeds_of, tell
 
 SMALL = ["run", "--model", "tiny", "--limit", "2", "--tokens", "4"]
 
@@ -116,3 +117,46 @@ def test_a_child_that_is_stopped_before_it_can_say_so_is_no_bug() -> None:
             time.sleep(0.001)
         children.stop()
         assert coming.result().exit is Exit.INTERRUPTED
+
+
+@pytest.mark.parametrize(
+    ("exits", "share", "says"),
+    [
+        ([Exit.OK] * 3, 0.05, "3 of 3 seeds ended with 0"),
+        ([Exit.OK, Exit.FAILED], 0.0, "1 of 2 seeds ended with 0"),
+        ([Exit.OK] * 2 + [Exit.FAILED], 0.05, 
+         "2 of 3 seeds ended with 0, 1 rightly with 12: of 3 none may (one in 20)"),
+        ([Exit.OK] * 19 + [Exit.FAILED], 0.05, 
+         "19 of 20 seeds ended with 0, 1 rightly with 12: of 20 1 may (one in 20)"),
+        ([Exit.OK] * 38 + [Exit.FAILED] * 3, 0.05,
+         "38 of 41 seeds ended with 0, 3 rightly with 12: of 41 2 may (one in 20)"),
+    ],
+)  # fmt: skip
+def test_the_last_line_says_who_may_fail(exits: list[Exit], share: float, says: str) -> None:
+    assert ends_of(exits, share) == says
+
+
+def report(**more: object) -> dict[str, object]:
+    """Of a child; as large as it may come."""
+    counts = dict.fromkeys(("leases_left", "wrong_steps", "violations", "unexplained", "unanswered", "differences"), 0)
+    return {
+        "events": {"begin": 1_000}, "jobs": {"OK": 12_345, "Failed": 1_234}, "faults": 1_234, "resets": 1_234,
+        "steps": 123_456, "device_failed": True, "seconds": 1_234.0, "ledger": [], "findings": [], "prompts": 100,
+        "requests": {"completed": 90, "cancelled": 10}, "tokens_in_last_generation": 1_234,
+        "quarantined_bytes": 1 << 33, **counts, **more,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("columns", [run_table.COLUMNS, storm_command.COLUMNS], ids=["run", "storm"])
+def test_a_table_fits_into_100_columns(
+    capsys: pytest.CaptureFixture[str], columns: tuple[Column, ...]
+) -> None:  # fmt: skip
+    red = report(violations=1_234, unanswered=12, ledger=["x"])
+    outcomes = [Outcome(4_294_967_295, Exit.UNEXPLAINED, red), Outcome(1, Exit.OK, report())]
+    tell([*outcomes, Outcome(2, Exit.BUG, None, "ended with -11")], columns)
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 100
+    said = " ".join(out.split())
+    assert "seed 2: ended with -11" in said
+    for text in ("1,234 violations", "12 unanswered", "ledger differs", "nothing"):
+        assert all(word in said for word in text.split()), text
