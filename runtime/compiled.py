@@ -54,6 +54,7 @@ class CompiledRule:
     """
 
     rule: Rule
+    id: str
     sort: str
     guard: Callable[[Any, Any], bool]
     fire: Callable[[Any, Any], bool]
@@ -63,10 +64,6 @@ class CompiledRule:
     places: frozenset[int] | None = None
     phases: frozenset[int] | None = None
     changes_phase: bool = False
-
-    @property
-    def id(self) -> str:
-        return self.rule.id
 
     def __repr__(self) -> str:
         return f"<rule {self.id}>"
@@ -152,7 +149,7 @@ class Program:
         sort = rule.over[0].args[0].name if rule.over else ""
         reads, writes = frozenset(_reads(guard)), frozenset(_writes(rule))
         return CompiledRule(
-            rule, sort, namespace["guard"], namespace["fire"], namespace["may"], reads, writes,
+            rule, rule.id, sort, namespace["guard"], namespace["fire"], namespace["may"], reads, writes,
             places=self._possible(guard, "e", self.places.get(sort, ""), self._sort_vars.get(sort, [])),
             phases=self._possible(guard, "s", self.phase, self._shared_vars),
             changes_phase=("shared", self.phase) in writes,

@@ -67,10 +67,7 @@ class Timers:
         """A step was made now, after which the element is in this place, and all in this phase."""
         possible, over = self._concerns.at(rule, place, phase)
         for concern in possible:
-            if concern.alone:
-                self._set(concern.rule, element, concern.restarts, now_us)
-                continue
-            for e in self._all(concern.rule.sort):
+            for e in (element,) if concern.alone else self._all(concern.rule.sort):
                 self._set(concern.rule, e, concern.restarts and e is element, now_us)
         for concern in over:
             for e in (element,) if concern.alone else self._all(concern.rule.sort):
