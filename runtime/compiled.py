@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from attrs import frozen
@@ -97,6 +98,11 @@ class Program:
         self._initial = {sort: self._initial_of(variables) for sort, variables in self._sort_vars.items()}
         self.rules = {r.id: self.compiled(r) for r in book.rules if not _of_the_world(r)}
 
+    @staticmethod
+    def of(book: Rulebook, values: Mapping[str, int]) -> Program:
+        """The same for the same rulebook and parameters: nothing in it changes, and compiling takes its time."""
+        return _program(book, tuple(sorted(values.items())))
+
     def shared(self) -> Any:
         s = self._shared_class()
         for name, value in self._initial_of(self._shared_vars):
@@ -159,6 +165,11 @@ class Program:
     def _possible(guard: Expr, owner: str, name: str, variables: Iterable[Var]) -> frozenset[int] | None:
         found = [v for v in variables if v.name == name]
         return possible_at(guard, f"{owner}.{name}", range(len(found[0].machine.states))) if found else None
+
+
+@lru_cache(maxsize=16)
+def _program(book: Rulebook, values: tuple[tuple[str, int], ...]) -> Program:
+    return Program(book, dict(values))
 
 
 def _all(sort: str) -> str:

@@ -62,14 +62,17 @@ LATEST_S = 5.0  # for threads to end and handles to be resolved, once the protoc
 class DeviceExecutor:
     """The executor of one device (§5.1-1). Thread-safe. A context manager, which closes it."""
 
-    def __init__(self, config: Config, now_us: Callable[[], int] = now_us) -> None:
+    def __init__(
+        self, config: Config, now_us: Callable[[], int] = now_us, crew: Callable[..., Crew] = Crew
+    ) -> None:  # fmt: skip
         """Load, verify, open, start. Raises NativeMissing, ManifestError or ExecutorError; then nothing is left behind.
 
-        It is not Ready yet: `wait_ready` waits for the first golden run. now_us: the clock of all its deadlines."""
+        It is not Ready yet: `wait_ready` waits for the first golden run. now_us: the clock of all its deadlines. crew:
+        who drives its actors; another one than threads is for tests (`checker.real`)."""
         self.config = config
         self.events = Events(config.log_level)
         self.calls = DeviceCalls.open(config, self.events)
-        self.program = Program(RULEBOOK, config.parameters())
+        self.program = Program.of(RULEBOOK, config.parameters())
         self._ends_generation = {r.id for r in RULEBOOK.rules if begins_generation(r)}
         journal = Journal(new_generation=self._ends_generation, about={"parameters": self.program.values})
         self.engine = Engine(self.program, timers(config, now_us), now_us, journal)
@@ -79,9 +82,9 @@ class DeviceExecutor:
         self.metrics = self.observer.metrics
         self.calls.meanwhile = self.metrics.count
         self._table = self.calls.table()
-        self.crew = Crew(self.engine, self._table, config, self._died)
+        self.crew = crew(self.engine, self._table, config, self._died)
         longest_ms, outcomes = config.stuck_ms + config.grace_ms, self.crew.outcomes
-        self._removals = Removals(self.engine, self.records, self._table, outcomes, longest_ms, self._died)
+        self.removals = Removals(self.engine, self.records, self._table, outcomes, longest_ms, self._died)
         self.engine.on_step = self._after
         self.engine.on_arm = self.crew.clock.wake
         self.calls.rung = lambda: int(self.engine.read(lambda s: s.rung))
@@ -166,7 +169,7 @@ class DeviceExecutor:
     def seq_rm(self, seq_id: int) -> Status:
         """Remove a sequence (§3): its KV is free when this returns OK, also where there was none. Sequences are removed
         one by one: llama's -1, all of them, is INVALID_ARGUMENT, as whatever else is no sequence's number."""
-        return refused(seq_id, StatusKind.UNAVAILABLE, self._dead) if self._dead else self._removals.remove(seq_id)
+        return refused(seq_id, StatusKind.UNAVAILABLE, self._dead) if self._dead else self.removals.remove(seq_id)
 
     def switch_model(self, manifest: Path) -> Status:
         """Begin a planned switch (§9.2): jobs on the device end, then the next generation is of this model; if it does

@@ -7,11 +7,11 @@ that and then Failed, and no longer (F36).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from machines.rulebook import Effect
-from runtime.actors import Outcomes
+from runtime.actors import Call, Outcomes
 from runtime.compiled import Rejected
 from runtime.crew import thread
 from runtime.engine import Engine
@@ -36,6 +36,17 @@ class Removals:
 
     def remove(self, seq_id: int) -> Status:
         """Its KV is free when this is OK; so it is when nobody knows the sequence."""
+        removal = self.removal(seq_id)
+        try:
+            call = next(removal)
+            while True:
+                call = removal.send(self._made_aside(call.effect, call.element))
+        except StopIteration as ended:
+            status: Status = ended.value
+            return status
+
+    def removal(self, seq_id: int) -> Generator[Call, str, Status]:
+        """The same, for whoever makes the call and reports it; sent is what was observed, "" if it has not returned."""
         try:
             seq_id = check_sequence(seq_id)
         except RequestRefused as wrong:
@@ -48,7 +59,7 @@ class Removals:
             return refused(seq_id, StatusKind.UNAVAILABLE, rejected.status)
         if rule is None:
             return refused(seq_id, StatusKind.UNAVAILABLE, "the device is not serving")
-        if rule.rule.begins is not None and self._made_aside(rule.rule.begins, sequence) != "ok":
+        if rule.rule.begins is not None and (yield Call(rule.rule.begins, sequence)) != "ok":
             return refused(seq_id, StatusKind.INTERNAL, "what the device holds is not known")
         self._records.forget_sequence(seq_id, sequence)
         return Status(kind=StatusKind.OK, seq_id=seq_id)

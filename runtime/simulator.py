@@ -246,8 +246,15 @@ class Simulator:
 
     def calls_total(self) -> int:
         """How many calls there were so far: the number that the next one will have in the trace."""
+        return self._total("trace")
+
+    def violations_total(self) -> int:
+        """How many violations there were so far."""
+        return self._total("violations")
+
+    def _total(self, name: str) -> int:
         read, total = u32(), i64()
-        self._do("trace", 0, 0, None, ctypes.byref(read), ctypes.byref(total))
+        self._do(name, 0, 0, None, ctypes.byref(read), ctypes.byref(total))
         return total.value
 
     def violations(self) -> tuple[Violation, ...]:

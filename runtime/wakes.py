@@ -9,6 +9,7 @@ whose guard cannot hold in the place where the step's own element is afterwards,
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from functools import lru_cache
 
 from attrs import frozen
 
@@ -71,15 +72,20 @@ def _same(written: Key, read: Key, same_sort: bool) -> bool:
 
 def _concerned(rule: CompiledRule, others: Collection[CompiledRule]) -> Iterator[Concern]:
     """The rules among `others` whose guard reads what `rule` writes."""
+    return (concern for other in others if (concern := _concern(rule, other)))
+
+
+@lru_cache(maxsize=1 << 15)
+def _concern(rule: CompiledRule, other: CompiledRule) -> Concern | None:
+    """None: the step of `rule` writes nothing that the guard of `other` reads."""
     begins = rule.rule.begins
-    for other in others:
-        touched = {read for read in other.reads if any(_same(w, read, rule.sort == other.sort) for w in rule.writes)}
-        if not touched:
-            continue
-        own = all(whose == "own" for whose, _ in touched)
-        beyond = any(whose == "any" and name in {n for _, n in touched} for whose, name in rule.writes)
-        yield Concern(
-            other,
-            alone=own and not beyond and rule.sort == other.sort and rule.sort != "",
-            restarts=begins is not None and begins.call.args[0].name in {name for _, name in touched},
-        )
+    touched = {read for read in other.reads if any(_same(w, read, rule.sort == other.sort) for w in rule.writes)}
+    if not touched:
+        return None
+    own = all(whose == "own" for whose, _ in touched)
+    beyond = any(whose == "any" and name in {n for _, n in touched} for whose, name in rule.writes)
+    return Concern(
+        other,
+        alone=own and not beyond and rule.sort == other.sort and rule.sort != "",
+        restarts=begins is not None and begins.call.args[0].name in {name for _, name in touched},
+    )

@@ -1,0 +1,66 @@
+"""A run from its first choice to its last, and what is printed of one that failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from random import Random
+
+from checker.real.run import Run
+from checker.real.scenario import Scenario
+from checker.real.truth import Violated
+from runtime.calrt import Library
+from runtime.simulator import Simulator, SimulatorError
+
+__all__ = ["chosen", "play", "running"]
+
+NUMBERS = range(11, 64)  # of devices; those before are for tests that name one
+SHOWN = 25  # of the last moves
+
+
+@contextmanager
+def running(scenario: Scenario, library: Library | None = None) -> Iterator[Run]:
+    """A run at its first choice: the device is Ready. Raises Violated for what goes wrong, with the run as code."""
+    library = library or Library.load()
+    run = Run(scenario, library, _unused(library))
+    try:
+        run.start()
+        yield run
+    except Exception as error:
+        raise Violated(f"{error or type(error).__name__}\n{_lately(run)}\n{as_code(run)}") from error
+    finally:
+        run.scrap()
+
+
+def play(scenario: Scenario, choices: Iterable[int] = (), library: Library | None = None) -> Run:
+    """The whole run, which is over then. Raises Violated."""
+    with running(scenario, library) as run:
+        for choice in choices:
+            run.step(choice)
+        run.end()
+    return run
+
+
+def chosen(seed: int, length: int, calm: float = 0.5) -> Sequence[int]:
+    """Choices drawn by a seed; so many of them are 0."""
+    random = Random(seed)
+    return [0 if random.random() < calm else random.randrange(32) for _ in range(length)]
+
+
+def as_code(run: Run) -> str:
+    """What makes the same run again, with `from checker.real import *`."""
+    return f"play({run.scenario!r}, {run.choices!r})"
+
+
+def _lately(run: Run) -> str:
+    numbered = list(enumerate(run.moves_made, 1))
+    return "\n".join(f"  {n}. {text}" for n, text in numbered[-SHOWN:])
+
+
+def _unused(library: Library) -> Simulator:
+    for number in NUMBERS:
+        sim = Simulator.beside(library, number)
+        with suppress(SimulatorError):
+            sim.power_cycle()
+            return sim
+    raise RuntimeError("every simulated device is open")
