@@ -5,6 +5,7 @@ For tests: `play(Scenario(), choices)` (docs/real.md). It needs the native parts
 
 from checker.real.clients import Asked as Asked
 from checker.real.faults import FAULTS as FAULTS
+from checker.real.play import choices as choices
 from checker.real.play import chosen as chosen
 from checker.real.play import play as play
 from checker.real.play import running as running

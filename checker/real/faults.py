@@ -3,7 +3,7 @@
 Theory. The scheduler makes a call when it chooses to, and with it chooses what the device does: nothing special, or one
 of these. Each is a fault of the simulator's plan for the calls of CalRT that the effect stands for, planned just before
 and cleared just after. Codes are one for each class of §8, found in its table; b = -1 lets the vendor facts say whether
-a refused submit runs all the same.
+a refused submit runs all the same. Apply and canAllocate have no code: they refuse, or throw.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ SPOILS = ("hang", "ccu_exception", "nan", "inf", "short_tensor")
 FAULTS: tuple[Fault, ...] = (
     Fault("reserve", "refused", ("apply",), "refuse"),
     Fault("reserve", "can_not", ("can_allocate",), "refuse"),
-    *_returns("reserve", ("apply",), "device"),
-    Fault("reserve", "done_and_failed", ("apply",), "return", _code(C.Device), 1),
+    Fault("reserve", "throw", ("apply",), "throw"),
+    Fault("reserve", "ask_throws", ("can_allocate",), "throw"),
     *_returns("prepare", ("set_csr",), *_CLASSES),
     Fault("prepare", "sliced_and_failed", ("slice_tensor",), "return", _code(C.Request), 1),
     Fault("infer", "busy", ("infer",), "return", BUSY, -1),
@@ -68,11 +68,12 @@ FAULTS: tuple[Fault, ...] = (
     *_returns("wait", ("wait",), "device", "artifact", "compatibility"),
     Fault("wait", "timeout", ("wait",), "timeout"),
     Fault("commit", "refused", ("apply",), "refuse"),
-    *_returns("commit", ("apply",), "device"),
+    Fault("commit", "throw", ("apply",), "throw"),
     *_returns("undo", ("undo_slice",), "device"),
     Fault("undo", "done_and_failed", ("undo_slice",), "return", _code(C.Device), 1),
-    *_returns("unreserve", ("apply",), "device"),
-    *_returns("remove", ("apply",), "device"),
+    Fault("unreserve", "throw", ("apply",), "throw"),
+    Fault("unreserve", "refused", ("apply",), "refuse"),
+    Fault("remove", "throw", ("apply",), "throw"),
     Fault("reset", "fail", RESETS, "fail"),
     *_returns("reset", RESETS, "compatibility"),
     Fault("reset", "ignore", RESETS, "ignore"),

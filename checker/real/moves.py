@@ -1,7 +1,8 @@
 """What can be done now, as a list: first what goes on by itself, then what the adversary may do.
 
 Theory. The order is what makes a run short when its choices are small: move 0 is "the same actor goes on", or else the
-first that can; time passes by itself only when nobody can go on; faults come behind.
+first that can; time passes by itself only when nobody can go on; faults come last, so
+that negative choices are faults.
 """
 
 from __future__ import annotations
@@ -88,11 +89,6 @@ def _clients(run: Run) -> Iterator[Move]:
 
 def _adversary(run: Run) -> Iterator[Move]:
     allowed = run.scenario.moves
-    if run.faults_left:
-        for player in run.stage.players:
-            yield from _gone_wrong(run, player, "act")
-        for client in run.clients:
-            yield from _gone_wrong(run, client, "client")
     if "cancel" in allowed and run.cancels_left:
         for number, asked in run.asked.items():
             if not asked.handle.settled:
@@ -104,6 +100,11 @@ def _adversary(run: Run) -> Iterator[Move]:
         yield Move("switch the model", "switch")
     if len(run.choices) >= run.scenario.ends_after:
         yield from _ends(run)
+    if run.faults_left:
+        for player in run.stage.players:
+            yield from _gone_wrong(run, player, "act")
+        for client in run.clients:
+            yield from _gone_wrong(run, client, "client")
 
 
 def _ends(run: Run) -> Iterator[Move]:

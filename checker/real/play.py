@@ -12,7 +12,7 @@ from checker.real.truth import Violated
 from runtime.calrt import Library
 from runtime.simulator import Simulator, SimulatorError
 
-__all__ = ["chosen", "play", "running"]
+__all__ = ["choices", "chosen", "play", "running"]
 
 NUMBERS = range(11, 64)  # of devices; those before are for tests that name one
 SHOWN = 25  # of the last moves
@@ -41,10 +41,14 @@ def play(scenario: Scenario, choices: Iterable[int] = (), library: Library | Non
     return run
 
 
-def chosen(seed: int, length: int, calm: float = 0.5) -> Sequence[int]:
-    """Choices drawn by a seed; so many of them are 0."""
-    random = Random(seed)
-    return [0 if random.random() < calm else random.randrange(32) for _ in range(length)]
+def chosen(seed: int, length: int) -> Sequence[int]:
+    """Choices drawn by a seed."""
+    return choices(Random(seed).randbytes(length))
+
+
+def choices(drawn: bytes) -> list[int]:
+    """A choice for each byte: half of them 0, some any move, some one of the last, which are faults."""
+    return [0 if byte < 128 else byte - 127 if byte < 216 else 215 - byte for byte in drawn]
 
 
 def as_code(run: Run) -> str:

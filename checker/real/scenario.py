@@ -92,17 +92,17 @@ def drawn(seed: int) -> Scenario:
     """A scenario of this seed."""
     random = Random(seed)
     slots = random.choice((1, 2, 2))
-    some = random.sample(MILD, random.randint(1, 6)) + random.sample(FATAL, random.choice((0, 0, 0, 1)))
+    some = random.sample(MILD, random.randint(3, 16)) + random.sample(FATAL, random.choice((0, 0, 0, 0, 0, 1)))
     return Scenario(
-        policy=random.choice(POLICIES), slots=slots, inflight=random.choice((1, slots)),
+        policy=random.choice((*POLICIES, *POLICIES[1:])), slots=slots, inflight=random.choice((1, slots)),
         clients=tuple(_plan(random) for _ in range(random.randint(1, 3))),
-        faults=random.choice((0, 1, 2, 3, 4)), cancels=random.choice((0, 1, 2)), kinds=tuple(some),
-        moves=tuple(m for m in MOVES if random.random() < 0.4),
+        faults=random.choice((0, 2, 3, 4, 5)), cancels=random.choice((0, 1, 2)), kinds=tuple(some),
+        moves=tuple(m for m in MOVES if random.random() < 0.35),
         unlike_ms=tuple((name, random.choice((10, 90, 1000))) for name in INTERVALS if random.random() < 0.3),
         ends_after=random.choice((20, 80, 200)), fine=random.random() < 0.5,
     )  # fmt: skip
 
 
 def _plan(random: Random) -> Plan:
-    tokens = (random.randint(1, 5), *(random.choice((1, 1, 1, 2)) for _ in range(random.randint(2, 7))))
+    tokens = (random.randint(1, 5), *(random.choice((1, 1, 1, 2)) for _ in range(random.randint(4, 12))))
     return Plan(tokens, random.choice((0, 0, 0, 40, 200)))
