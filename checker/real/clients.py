@@ -23,7 +23,7 @@ from runtime.manifest import CalTaskKind
 if TYPE_CHECKING:
     from checker.real.run import Run
 
-__all__ = ["Asked", "Client", "Pause", "Reported", "asking", "removing"]
+__all__ = ["Asked", "Client", "Pause", "Reported", "asking", "enqueue", "removing"]
 
 
 @frozen(eq=False)
@@ -89,7 +89,7 @@ def asking(run: Run, number: int, plan: Plan) -> Doing:
         if run.ended():
             return
         yield Pause(f"enqueue {count} tokens after {len(history)} of sequence {sequence}")
-        asked = _asked(run, sequence, history, count, plan.deadline_ms)
+        asked = enqueue(run, sequence, history, count, plan.deadline_ms)
         if asked is None:
             continue
         yield Pause(f"return from enqueue() of job {asked.handle.job_id}", asked.entered)
@@ -101,7 +101,8 @@ def asking(run: Run, number: int, plan: Plan) -> Doing:
         sequence, history = sequence + 10, ()
 
 
-def _asked(run: Run, sequence: int, history: tuple[int, ...], count: int, deadline_ms: int) -> Asked | None:
+def enqueue(run: Run, sequence: int, history: tuple[int, ...], count: int, deadline_ms: int) -> Asked | None:
+    """Enqueue the next `count` tokens of a sequence; None: refused."""
     values = [(sequence * 7 + len(history) + i) % 251 for i in range(count)]
     task = CalTaskKind.Decode if history and count == 1 else CalTaskKind.PrefillIds
     deadline_us = run.clock.us + deadline_ms * 1000 if deadline_ms else None

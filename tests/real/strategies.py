@@ -13,7 +13,7 @@ from checker.real.scenario import INTERVALS
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 PROFILES = {
     "dev": settings(max_examples=25, deadline=None, suppress_health_check=QUIET),
-    "ci": settings(max_examples=120, deadline=None, suppress_health_check=QUIET, derandomize=True, database=None),
+    "ci": settings(max_examples=90, deadline=None, suppress_health_check=QUIET, derandomize=True, database=None),
     "nightly": settings(max_examples=25_000, deadline=None, suppress_health_check=QUIET, print_blob=True),
 }
 PROFILE = PROFILES[os.environ.get("CALEXEC_PROFILE", "ci")]
@@ -44,8 +44,8 @@ def scenarios(draw: st.DrawFn, policies: tuple[str, ...] = POLICIES, faults: int
         clients=tuple(draw(st.lists(PLANS, min_size=1, max_size=3))),
         faults=draw(st.integers(faults, faults + 3)), cancels=draw(st.integers(0, 2)),
         kinds=tuple(dict.fromkeys((*kinds, *(DRAINS if faults else ())))), moves=draw(some(MOVES, 4)),
-        unlike_ms=tuple(draw(INTERVALS_MS).items()), ends_after=draw(st.sampled_from((20, 80, 200))) + 1000 * bool(faults),
-        fine=draw(st.booleans()),
+        unlike_ms=tuple(draw(INTERVALS_MS).items()), fine=draw(st.booleans()),
+        ends_after=draw(st.sampled_from((20, 80, 200))) + 1000 * bool(faults),
     )  # fmt: skip
 
 

@@ -56,7 +56,8 @@ def test_any_scenario_any_schedule(library: Library) -> None:
 
 def test_where_devices_fail_later_generations_are_reached(library: Library) -> None:
     """The same, where something goes wrong in every run and recovery is allowed: or nothing of it would be explored."""
-    statistics = explore(scenarios(RECOVERING, faults=3), PROFILE, library)
+    half = settings(PROFILE, max_examples=PROFILE.max_examples // 2)
+    statistics = explore(scenarios(RECOVERING, faults=3), half, library)
     assert statistics.share(2) > 0.8
     assert statistics.share(3) > 0.5
 
