@@ -110,7 +110,7 @@ def enqueue(run: Run, sequence: int, history: tuple[int, ...], count: int, deadl
         len(run.asked) + 1, sequence, task, len(history), np.array(values, np.int32), deadline_us
     )  # fmt: skip
     try:
-        handle = run.executor.enqueue(request)
+        handle = run.executor._taken(request, lambda handle: handle)  # enqueue(), and it does not wait
     except Refused as refused:
         run.refused.append(refused.status)
         return None

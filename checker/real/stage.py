@@ -20,7 +20,6 @@ from runtime.actors import Actor, Call, Progress, Report, Take, actor
 from runtime.compiled import CompiledRule
 from runtime.crew import Crew
 from runtime.engine import Fired, Waiter
-from runtime.gate import Gate
 
 __all__ = ["Half", "Player", "Stage", "VirtualClock"]
 
@@ -88,9 +87,6 @@ class Stage(Crew):
         self._finish = self._engine._finish
         for player in self.players:
             player.answer(None)
-
-    def until(self, gate: Gate) -> None:
-        """Nobody blocks: a client of the stage looks at the gate before it goes on."""
 
     def stop(self, within_s: float) -> None:
         self._engine.stop()
