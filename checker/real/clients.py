@@ -51,6 +51,8 @@ class Asked:
     sequence: int
     history: tuple[int, ...]
     tokens: tuple[int, ...]
+    at_us: int
+    deadline_us: int | None
     result: InferenceResult | None = None
 
     def entered(self) -> bool:
@@ -97,6 +99,8 @@ def asking(run: Run, number: int, plan: Plan) -> Doing:
         if asked.ok():
             history = (*asked.history, *asked.tokens)
             continue
+        if plan.stubborn:
+            continue
         yield from removing(run, sequence)
         sequence, history = sequence + 10, ()
 
@@ -114,7 +118,9 @@ def enqueue(run: Run, sequence: int, history: tuple[int, ...], count: int, deadl
     except Refused as refused:
         run.refused.append(refused.status)
         return None
-    asked = run.asked[handle.job_id] = Asked(handle, sequence, history, tuple(values))
+    asked = run.asked[handle.job_id] = Asked(
+        handle, sequence, history, tuple(values), run.clock.us, deadline_us
+    )  # fmt: skip
     return asked
 
 

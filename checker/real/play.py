@@ -23,12 +23,14 @@ def running(scenario: Scenario, library: Library | None = None) -> Iterator[Run]
     """A run at its first choice: the device is Ready. Raises Violated for what goes wrong, with the run as code."""
     library = library or Library.load()
     run = Run(scenario, library, _unused(library))
+    library.call = run.door  # type: ignore[method-assign]
     try:
         run.start()
         yield run
     except Exception as error:
         raise Violated(f"{error or type(error).__name__}\n{_lately(run)}\n{as_code(run)}") from error
     finally:
+        del library.call
         run.scrap()
 
 

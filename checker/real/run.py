@@ -64,6 +64,8 @@ class Run:
         self.moves_made: list[str] = []
         self.last: Any = None  # who made the last move
         self.begun = self.closing = self.closed_early = self.switched = self.overdue = False
+        self.held = ""  # a call that was made with the monitor held
+        self._golden = False
         self._device_jobs: dict[int, int] = {}  # by job, the device's number
         self._ended_jobs: set[int] = set()
         self.truth = Truth(self)
@@ -214,28 +216,20 @@ class Run:
                 self.spoiled[call.element.tag.job_id] = fault.what
             for name in fault.calls:
                 self.sim.fault(name, fault.action, fault.a, fault.b)
-        with self._going_on(call):
-            yield
+        self._golden = call.effect.name == "golden"
+        yield
+        self._golden = False
         if fault is not None:
             self.sim.faults_clear()
 
-    @contextmanager
-    def _going_on(self, call: Call) -> Iterator[None]:
-        """A golden run makes jobs and waits for them, all in one call: there the device goes on by itself."""
-        if call.effect.name != "golden":
-            yield
-            return
-
-        def door(name: str, *arguments: Any) -> int:
-            if name == "output_wait":
-                self._run_out()
-            return Library.call(self.library, name, *arguments)
-
-        self.library.call = door  # type: ignore[method-assign]
-        try:
-            yield
-        finally:
-            del self.library.call
+    def door(self, name: str, *arguments: Any) -> int:
+        """Every call into CalRT. A golden run makes jobs and waits for them, all in one call of the protocol: there the
+        device goes on by itself. §5.2: none is made inside the monitor."""
+        if self.executor.engine._owner:
+            self.held = name
+        if self._golden and name == "output_wait":
+            self._run_out()
+        return Library.call(self.library, name, *arguments)
 
     def _run_out(self) -> None:
         """Until the job that was submitted last has ended, or nothing moves any more."""

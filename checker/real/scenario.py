@@ -36,10 +36,12 @@ MILD = tuple(f.name for f in FAULTS if f.name not in FATAL)
 @frozen
 class Plan:
     """A client. tokens: of its jobs, one after the other on one sequence, which it begins again after a failure.
-    deadline_ms: of each job, from its arrival; 0: none."""
+    deadline_ms: of each job, from its arrival; 0: none. stubborn: after a failure it goes on with what it knows, which
+    may not be what there is."""
 
     tokens: tuple[int, ...] = (3, 1, 1, 2, 1, 1)
     deadline_ms: int = 0
+    stubborn: bool = False
 
 
 @frozen(repr=False)
@@ -105,4 +107,4 @@ def drawn(seed: int) -> Scenario:
 
 def _plan(random: Random) -> Plan:
     tokens = (random.randint(1, 5), *(random.choice((1, 1, 1, 2)) for _ in range(random.randint(4, 12))))
-    return Plan(tokens, random.choice((0, 0, 0, 40, 200)))
+    return Plan(tokens, random.choice((0, 0, 0, 40, 200)), random.random() < 0.2)

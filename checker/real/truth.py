@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import cache, lru_cache
 from itertools import islice, pairwise
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from machines.sequence import SequenceState
 from machines.slot import SlotState
 from runtime.calbin import sample
 from runtime.job import InferenceResult
+from runtime.kv import KvCoordinator
 from runtime.oracle import Oracle
 from runtime.replay import Replay
 from runtime.status import StatusKind
@@ -44,6 +46,8 @@ KINDS = {
     AnswerState.Ok: StatusKind.OK, AnswerState.Cancelled: StatusKind.CANCELLED,
     AnswerState.DeadlineExceeded: StatusKind.DEADLINE_EXCEEDED,
 }  # fmt: skip
+WAITED = {"completion.wait.ok", "completion.wait.ok.behind"}
+OVERDUE = {"clock.admission": "admission_ms", "clock.queue": "queue_ms", "clock.request": "request_ms_max"}
 CLAIMS = leading(RULEBOOK.rules, "answer", *CLAIMED)
 """What a rule claims of a job that has no answer yet, by its id."""
 
@@ -97,6 +101,8 @@ class Truth:
             yield self.replay.wrong
         if self.run.executor._dead:
             yield f"the executor says that {self.run.executor._dead}"
+        if self.run.held:
+            yield f"{self.run.held} was called with the monitor held"
         if self.run.sim.violations_total():
             yield f"the simulator saw {[v.text for v in self.run.sim.violations()]}"
         if self.replay.total != self._seen:
@@ -121,12 +127,25 @@ class Truth:
                 self._claimed.setdefault(entry.element[0], CLAIMS[entry.rule])
             if entry.rule == "completion.commit.ok":
                 yield from self._commit(*entry.element)
+            if entry.rule in WAITED and self.run.spoiled.get(entry.element[0]) == "ccu_exception":
+                yield f"Wait() of job {entry.element[0]} was reported as {entry.observed}, and its status is an exception"
+            if entry.rule in OVERDUE:
+                yield from self._too_early(entry.rule, entry.element[0], entry.at_us)
 
     def _commit(self, number: int, sequence: int) -> Iterator[str]:
         if what := self.run.spoiled.get(number):
             yield f"job {number} was committed, and what the device made of it was spoiled: {what}"
         asked = self.run.asked[number]
         self._committed[sequence] = len(asked.history) + len(asked.tokens)
+
+    def _too_early(self, rule: str, number: int, at_us: int) -> Iterator[str]:
+        """A deadline is over when its interval is, or the request's own time."""
+        asked, interval_ms = self.run.asked.get(number), getattr(self.run.executor.config, OVERDUE[rule])
+        if asked is None:
+            return
+        due_us = min(asked.at_us + interval_ms * 1000, asked.deadline_us or inf)
+        if at_us < due_us:
+            yield f"{rule} of job {number} at {at_us} us, and its time is not over before {due_us}"
 
     def _variables(self) -> Iterator[str]:
         """The engine's variables are those of the books."""
@@ -155,8 +174,12 @@ class Truth:
             under_way = list(self.run.under_way())
             counts = calls.pool.counts()
             yield from self._pool((counts.free, counts.leased, counts.quarantined), under_way)
+            if sliced := [slot.sliced for slot in calls.pool._free if slot.sliced]:
+                yield f"a free slot is still sliced: {sliced}"
             yield from self._kv(calls.kv.abstract(), under_way)
             yield from self._device_kv()
+            committing = [of.tag.request.seq_id for effect, of, _ in under_way if effect == "commit"]
+            yield from self._lengths(calls.kv, committing)
 
     def _pool(self, real: tuple[int, int, int], under_way: Under) -> Iterator[str]:
         """A slot is lent by the call `prepare`, and taken back by `undo`; both are begun before and reported after."""
@@ -191,6 +214,14 @@ class Truth:
                 length = -1 if number is None else self.run.sim.kv(number)[0]
                 if length != (should := self._committed.get(key)):
                     yield f"the device holds {length} tokens of sequence {key}; committed were {should}"
+
+    def _lengths(self, kv: KvCoordinator, committing: list[int]) -> Iterator[str]:
+        """The coordinator has written down what was committed, and nothing else."""
+        for key in self._books.elements["seq"]:
+            number = self.run.executor.calls._kv_ids.get(key)  # type: ignore[arg-type]
+            length, should = 0 if number is None else kv.length(number), self._committed.get(key)
+            if length not in (0, should) and key not in committing:
+                yield f"sequence {key} has {length} tokens by its coordinator; committed were {should}"
 
     # -- answers -------------------------------------------------------------------------------------------------------
     def _answers(self) -> Iterator[str]:

@@ -30,6 +30,7 @@ PLANS = st.builds(
     Plan,
     st.tuples(st.integers(1, 5), st.lists(st.integers(1, 2), min_size=4, max_size=10)).map(lambda t: (t[0], *t[1])),
     st.sampled_from((0, 0, 0, 40, 200)),
+    st.sampled_from((False, False, False, True)),
 )
 INTERVALS_MS = st.dictionaries(st.sampled_from(INTERVALS), st.sampled_from((10, 90, 1000)), max_size=4)
 
