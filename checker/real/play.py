@@ -28,7 +28,8 @@ def running(scenario: Scenario, library: Library | None = None) -> Iterator[Run]
         run.start()
         yield run
     except Exception as error:
-        raise Violated(f"{error or type(error).__name__}\n{_lately(run)}\n{as_code(run)}") from error
+        what = str(error) if isinstance(error, Violated) else f"{type(error).__name__}: {error}"
+        raise Violated(f"{what}\n{_lately(run)}\n{as_code(run)}") from error
     finally:
         del library.call
         run.scrap()

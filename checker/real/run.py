@@ -265,6 +265,8 @@ class Run:
         while self.step(0):
             if len(self.choices) > STEPS_MAX:
                 raise Violated(f"it does not come to rest within {STEPS_MAX} steps")
+        if stuck := self.truth.stuck():
+            raise Violated(stuck)
 
     def scrap(self) -> None:
         """Give everything back, what is in quarantine as well: the device is reset before."""

@@ -128,7 +128,7 @@ class Truth:
             if entry.rule == "completion.commit.ok":
                 yield from self._commit(*entry.element)
             if entry.rule in WAITED and self.run.spoiled.get(entry.element[0]) == "ccu_exception":
-                yield f"Wait() of job {entry.element[0]} was reported as {entry.observed}, and its status is an exception"
+                yield f"Wait() of job {entry.element[0]} was reported as ok, and its status is an exception"
             if entry.rule in OVERDUE:
                 yield from self._too_early(entry.rule, entry.element[0], entry.at_us)
 
@@ -282,6 +282,11 @@ class Truth:
     def _elements(self, sort: str) -> Any:
         return getattr(self.run.executor.engine._s, f"{sort}_elements") if sort else (None,)
 
+    def stuck(self) -> str:
+        """Who waits for ever, when nobody can go on any more and all time has passed; "" if nobody does."""
+        waiting = (client for client in self.run.clients if client.wish is not None)
+        return next((f"{c.name} waits for ever to {getattr(c.wish, 'what', c.wish)}" for c in waiting), "")
+
     # -- the end -------------------------------------------------------------------------------------------------------
     def left(self) -> str:
         """What is wrong when nobody can go on any more; "" if nothing is."""
@@ -293,9 +298,6 @@ class Truth:
             if not asked.handle.done() or not asked.handle.entered.is_open:
                 yield f"job {number}: its client waits for ever"
             yield from self._logits(number, asked)
-        for client in run.clients:
-            if client.wish is not None:
-                yield f"{client.name} waits for ever to {getattr(client.wish, 'what', client.wish)}"
         if not run.ended():
             yield "it is neither Closed nor Failed in the end"
         if self._shared("device") == DeviceState.Failed.code and not self._reasons():

@@ -1,7 +1,7 @@
 """Executors with one bug each, for the scheduler to find: the list of what such systems got wrong.
 
-A bug changes the shipped classes, or the rulebook that the executor compiles (the oracle's own is not changed). It comes
-with the scenario in which it is looked for: which faults and moves there are; when they happen is drawn.
+A bug changes the shipped classes, or the rulebook that the executor compiles (the oracle's own is not changed). It
+comes with the scenario in which it is looked for: which faults and moves there are; when they happen is drawn.
 """
 
 from __future__ import annotations
@@ -199,6 +199,12 @@ def faulty(*kinds: str, **more: Any) -> Scenario:
     return Scenario(**{"moves": (), "kinds": kinds, "faults": 2, **more})
 
 
+LEFT_BEHIND = faulty(
+    "wait.device", "infer.hang", "infer.device", slots=2, inflight=2, moves=("time",), clients=(Plan(),) * 3,
+    unlike_ms=(("grace_ms", 10), ("execution_ms", 1000), ("stuck_ms", 1000)),
+)  # fmt: skip
+"""A generation ends while another job is on the device."""
+
 BUGS = (
     Bug(
         "lease released at the timeout", "the slot of a job that may still be on the device is free",
@@ -232,12 +238,12 @@ BUGS = (
     Bug(
         "no generation compare", "a Wait that returns late is taken for one of the present generation",
         with_rule("completion.wait.timeout", "~job.old", "job.state in {Submitted, CancelRequested}"),
-        faulty("commit.throw", "infer.hang", "wait.device", slots=2, inflight=2, moves=("time",)),
+        LEFT_BEHIND,
     ),
     Bug(
         "slot number compared alone", "the slot of an abandoned job is taken for one of the present generation",
         with_update("completion.abandon", v.lost_slots, v.lost_slots + 1),
-        faulty("infer.hang", "infer.device", "wait.device", slots=2, inflight=2, moves=("time",)),
+        LEFT_BEHIND,
     ),
     Bug(
         "past_len taken from the request", "it is not compared with what was committed",
@@ -301,7 +307,7 @@ BUGS = (
     Bug(
         "late completion decrements in-flight", "a stale return gives back a permit of the new generation",
         with_update("completion.wait.stale", v.permits, v.permits - 1),
-        faulty("commit.throw", "infer.hang", "wait.device", slots=2, inflight=2, moves=("time",)),
+        LEFT_BEHIND,
     ),
     Bug(
         "timer dies on an exception", "nobody looks at the timers after the first one",

@@ -16,10 +16,10 @@ CHOICES = 80
 
 @frozen
 class Found:
-    """runs, steps: that were made until then; what: the first line of what was said."""
+    """runs, moves: that were made until then; what: the first line of what was said."""
 
     runs: int
-    steps: int
+    moves: int
     what: str
 
 
