@@ -19,10 +19,10 @@ SAID_MAX = 100
 HEAD = """# Seeded bugs, and what catches them
 
 Generated: `python -m tests.real.seeded`; a test keeps it so. Each line is the shipped executor with one bug
-(`tests/real/bugs.py`, test code only), run under the scheduler (docs/real.md) with drawn choices until something is not as
-it must be. *runs* and *moves*: how many that took, all runs together, at 80 drawn choices a run. Without the bug the same
-runs are well. Besides, each edge along which a step wakes somebody is deleted in turn: then somebody is parked for a rule
-that is enabled, unless another edge of the same step wakes the same actor.
+(`tests/real/bugs.py`, test code only), run under the scheduler (docs/real.md) with drawn choices until something is
+not as it must be. *runs* and *moves*: how many that took, all runs together, at 80 drawn choices a run. Without the bug
+the same runs are well. Besides, each edge along which a step wakes somebody is deleted in turn: then somebody is parked
+for a rule that is enabled, unless another edge of the same step wakes the same actor.
 
 Not in the list: *journal written under a lock*. A file that is written there makes no call that a witness of ours sees.
 
