@@ -13,7 +13,7 @@ from checker.real.scenario import INTERVALS
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 PROFILES = {
     "dev": settings(max_examples=25, deadline=None, suppress_health_check=QUIET),
-    "ci": settings(max_examples=90, deadline=None, suppress_health_check=QUIET, derandomize=True, database=None),
+    "ci": settings(max_examples=60, deadline=None, suppress_health_check=QUIET, derandomize=True, database=None),
     "nightly": settings(max_examples=25_000, deadline=None, suppress_health_check=QUIET, print_blob=True),
 }
 PROFILE = PROFILES[os.environ.get("CALEXEC_PROFILE", "ci")]

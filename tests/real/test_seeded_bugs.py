@@ -57,7 +57,7 @@ def test_it_is_caught_after_long(bug: Bug, library: Library) -> None:
 @pytest.mark.parametrize("scenario", {repr(bug.scenario): bug.scenario for bug in BUGS}.values(), ids=str)
 def test_without_the_bug_nothing_is_found(scenario: Scenario, library: Library) -> None:
     """Negative control: what is caught is the bug."""
-    assert look(scenario, library, runs_max=3) is None
+    assert look(scenario, library, runs_max=2) is None
 
 
 # -- wake edges --------------------------------------------------------------------------------------------------------
