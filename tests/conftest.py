@@ -1,12 +1,24 @@
-"""What every test shares: compiled programs are kept apart from the user's own cache."""
+"""What every test shares: compiled programs are kept apart from the user's own cache; and how often threads switch."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 pytest_plugins = ("tests.spec.claims",)  # @pytest.mark.shows
+SWITCH_S = "CALEXEC_TESTS_SWITCH_S"  # seconds after which Python lets another thread go on
+
+
+def pytest_configure() -> None:
+    if wanted := os.environ.get(SWITCH_S):
+        sys.setswitchinterval(float(wanted))
+
+
+def pytest_report_header() -> str:
+    return f"threads switch after {sys.getswitchinterval():.6f} s"
 
 
 @pytest.fixture(autouse=True, scope="session")
