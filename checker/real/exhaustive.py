@@ -19,6 +19,7 @@ from checker.real.moves import moves
 from checker.real.play import running
 from checker.real.run import Run
 from checker.real.scenario import Scenario
+from checker.real.stage import Half
 from checker.real.truth import Violated
 from runtime.actors import Call, Report
 from runtime.calrt import Library
@@ -58,11 +59,13 @@ def _state(run: Run) -> Iterator[Any]:
     yield [(rule.id, [players.get(w, -1) for w in waiters]) for rule, waiters in engine._waiting.items() if waiters]
     yield [_wish(player.wish) for player in run.stage.players]
     yield [_wish(client.wish) for client in run.clients]
-    yield [(half.text, half.answer is not None, half.who and half.who.name) for half in run.stage.halves]
+    yield [(*_half(half), [players.get(w, -1) for w in half.granted]) for half in run.stage.halves]
     yield sorted(_armed(run))
     yield calls.generation_id, calls._kv_ids, calls.features_off.keys()
     yield [_pool(pool) for pool in calls.pools]
     yield [] if calls.kv is None else sorted((k, repr(entry)) for k, entry in calls.kv._entries.items())
+    records = run.executor.records
+    yield list(records.sequences), sorted(sequence.tag for sequence in records._leaving)
     yield [_context(context) for context in run.executor.records.contexts()]
     yield [(n, _result(asked.handle), asked.handle.entered.is_open) for n, asked in run.asked.items()]
     yield [run.sim.truth(name) for name in DEVICE]
@@ -70,6 +73,11 @@ def _state(run: Run) -> Iterator[Any]:
     yield [(job, number in run._ended_jobs) for job, number in run._device_jobs.items()]
     yield run.faults_left, run.cancels_left, run.removals, run.switched, run.closing, run.spoiled
     yield len(run.choices) >= run.scenario.ends_after
+
+
+def _half(half: Half) -> Any:
+    steps = [(rule.id, getattr(element, "key", None)) for rule, element, *_ in half.steps]
+    return steps, half.answer is not None, half.who and half.who.name
 
 
 def _wish(wish: Any) -> Any:
