@@ -21,7 +21,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from strategies import PROFILE, RECOVERING
+from schedules import PROFILE, RECOVERING
 
 from checker.real import FAULTS, MOVES, Run, Scenario, running
 from checker.real.clients import enqueue

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 from hypothesis import given, settings
-from strategies import PROFILE, PROFILES, RECOVERING, SCHEDULES, scenarios
+from schedules import PROFILE, PROFILES, RECOVERING, SCHEDULES, scenarios
 
 import checker.real
 from checker.real import Run, Scenario, Violated, choices, chosen, play
