@@ -114,6 +114,7 @@ def test_a_child_that_was_killed_is_started_again(tmp_path: Path, capfd: pytest.
     latest_s = time.monotonic() + LATEST_S
     while not finished(path) and time.monotonic() < latest_s:
         time.sleep(0.02)
+    assert finished(path), "not one prompt in time"
     (child,) = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
     os.kill(int(child), signal.SIGKILL)
     _, complained = parent.communicate(timeout=LATEST_S)
