@@ -22,7 +22,6 @@ from executing import Bench, executing
 
 from runtime import actors, engine
 from runtime.calrt import Library
-from runtime.engine import Engine, Waiter
 from runtime.status import now_us
 
 WATCHED = {module.__file__ for module in (actors, engine)}
@@ -125,24 +124,3 @@ WHO = ("calexec submitter", "calexec completion", CLIENT)
 @pytest.mark.parametrize("stride", [STRIDE, pytest.param(1, marks=pytest.mark.nightly)])
 def test_held_up_before_any_line(library: Library, who: str, stride: int) -> None:
     assert hold_up_everywhere(library, who, stride) > 100 / stride
-
-
-def looked_before_it_was_parked(self: Engine, rules: Any, element: Any, waiter: Waiter) -> Any:
-    """Engine.take with the look and the parking in two moments: a step in between is missed."""
-    with self:
-        waiter.result = None
-        fired = self._first(rules, element)
-        steps = [self._noted(fired)] if fired else []
-        granted = self._grant(steps)
-    if fired is None:
-        with self:
-            self._park(rules, element, waiter)
-    self._finish(steps, granted)
-    return fired
-
-
-def test_control_a_wake_up_that_is_lost(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Engine, "take", looked_before_it_was_parked)
-    monkeypatch.setitem(globals(), "WATCHED", WATCHED | {__file__})
-    with pytest.raises(AssertionError):
-        hold_up_everywhere(library, "calexec completion", 1, latest_s=0.5)
