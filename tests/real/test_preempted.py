@@ -22,8 +22,11 @@ from executing import Bench, executing
 
 from runtime import actors, engine
 from runtime.calrt import Library
+from runtime.compiled import CompiledRule
+from runtime.engine import Engine, Waiter
 from runtime.status import now_us
 
+Rules = tuple[CompiledRule, ...]
 WATCHED = {module.__file__ for module in (actors, engine)}
 HELD_UP_S = 0.004  # everybody else is done with what he can do by then
 LATEST_S = 30.0
@@ -41,7 +44,6 @@ class HoldUp:
     at: int = 0
     seen: int = 0
     held_up: int = 0
-    line: str = ""
 
     def arm(self, who: str, at: int) -> None:
         self.who, self.at, self.seen, self.held_up = who, at, 0, 0
@@ -55,7 +57,6 @@ class HoldUp:
             self.seen += 1
             if self.seen == self.at:
                 self.held_up += 1
-                self.line = f"{frame.f_code.co_name}:{frame.f_lineno}"
                 time.sleep(HELD_UP_S)
         return self.lines
 
@@ -124,3 +125,38 @@ WHO = ("calexec submitter", "calexec completion", CLIENT)
 @pytest.mark.parametrize("stride", [STRIDE, pytest.param(1, marks=pytest.mark.nightly)])
 def test_held_up_before_any_line(library: Library, who: str, stride: int) -> None:
     assert hold_up_everywhere(library, who, stride) > 100 / stride
+
+
+BETWEEN: dict[str, Any] = {}
+exec(compile("def moments(): pass", "<between>", "exec"), BETWEEN)  # a line in a file of its own
+
+
+def looked_before_it_was_parked(
+    self: Engine, outcomes: Rules, element: Any, observed: str, takes: Rules, waiter: Waiter
+) -> Any:
+    """Engine.report with the look and the parking in two moments: a step in between is missed."""
+    with self:
+        fired = self._first(outcomes, element)
+        steps = []
+        while fired is not None:
+            steps.append(self._noted(fired, "" if steps else observed))
+            if fired.rule.rule.begins is not None:
+                break
+            fired = self._first(takes, None)
+        granted = self._grant(steps)
+    self._finish(steps, granted)
+    if fired is None:
+        BETWEEN["moments"]()
+        with self:
+            waiter.result = None
+            self._park(takes, None, waiter)
+    return fired
+
+
+def test_control_a_wake_up_that_is_lost(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The submitter is held up between the two, for long enough that its next job has come."""
+    monkeypatch.setattr(Engine, "report", looked_before_it_was_parked)
+    for name, value in {"WATCHED": {"<between>"}, "HELD_UP_S": 0.5}.items():
+        monkeypatch.setattr(sys.modules[__name__], name, value)
+    with pytest.raises(AssertionError, match="a client waits for ever"):
+        hold_up_everywhere(library, "calexec submitter", 1, latest_s=2)
