@@ -35,11 +35,12 @@ __all__ = ["DeviceCalls"]
 
 @define(eq=False)
 class DeviceCalls(Generations):
-    """The calls, on what there is of the present generation."""
+    """The calls, on what there is of the present generation. meanwhile: what can as well be done while the device
+    works; it is called before each Wait()."""
 
+    meanwhile: Callable[[], None] = lambda: None
     _said: dict[str, str] = field(factory=dict)  # by calbin: the digest of its first golden run in this process
     _kv_ids: dict[int, int] = field(factory=dict)  # CalRT's number of each of the host's sequences
-    meanwhile: Callable[[], None] = lambda: None  # what can as well be done while the device works
     _next_kv_id: Iterator[int] = field(factory=lambda: itertools.count(1))
 
     def table(self) -> Mapping[str, Callable[[Any], str]]:

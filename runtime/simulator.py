@@ -8,7 +8,8 @@ process, whatever handles come and go.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,16 @@ class Simulator:
     def beside(library: Library, index: int = 0) -> Simulator:
         """The panel of the CalRT that this shim was linked to. Raises NotSimulated."""
         return Simulator(library.path.with_name(CALRT_NAME), index)
+
+    @staticmethod
+    def unused(library: Library, numbers: Iterable[int]) -> Simulator | None:
+        """The panel of the first of these devices that nobody has open, which is as new then; None: all are open."""
+        for number in numbers:
+            simulator = Simulator.beside(library, number)
+            with suppress(SimulatorError):
+                simulator.power_cycle()
+                return simulator
+        return None
 
     def _do(self, name: str, *arguments: Any) -> None:
         if self._functions[name](self.index, *arguments) != 0:

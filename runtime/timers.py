@@ -18,7 +18,7 @@ from attrs import define
 
 from runtime.compiled import CompiledRule
 from runtime.places import Elements
-from runtime.wakes import Concerns
+from runtime.wakes import Concern, Concerns
 
 __all__ = ["Timer", "Timers"]
 
@@ -67,14 +67,17 @@ class Timers:
         """A step was made now, after which the element is in this place, and all in this phase."""
         possible, over = self._concerns.at(rule, place, phase)
         for concern in possible:
-            for e in (element,) if concern.alone else self._all(concern.rule.sort):
+            for e in self._about(concern, element):
                 self._set(concern.rule, e, concern.restarts and e is element, now_us)
         for concern in over:
-            for e in (element,) if concern.alone else self._all(concern.rule.sort):
+            for e in self._about(concern, element):
                 if (timers := self._of.get(e)) and (timer := timers.get(concern.rule)):
                     self._disarm(timer)
 
-    def _all(self, sort: str) -> Iterable[Any]:
+    def _about(self, concern: Concern, element: Any) -> Iterable[Any]:
+        if concern.alone:
+            return (element,)
+        sort = concern.rule.sort
         return list(self._elements.all[sort]) if sort else (None,)
 
     def _set(self, clock: CompiledRule, element: Any, again: bool, now_us: int) -> None:

@@ -1,4 +1,4 @@
-"""What every test shares: compiled programs are kept apart from the user's own cache; and how often threads switch."""
+"""What tests share: the installed library, a cache of their own for compiled programs, how often threads switch."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+
+from runtime.calrt import Library
 
 pytest_plugins = ("tests.spec.claims",)  # @pytest.mark.shows
 SWITCH_S = "CALEXEC_TESTS_SWITCH_S"  # seconds after which Python lets another thread go on
@@ -28,3 +30,9 @@ def _cache_of_the_tests(request: pytest.FixtureRequest, tmp_path_factory: pytest
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(cache.mkdir("programs") if cache else tmp_path_factory.mktemp("programs")))
         yield
+
+
+@pytest.fixture(scope="session")
+def library() -> Library:
+    """libcalrt_c.so as installed by `make native`, over the simulator."""
+    return Library.load()

@@ -66,7 +66,7 @@ def _state(run: Run) -> Iterator[Any]:
     yield [] if calls.kv is None else sorted((k, repr(entry)) for k, entry in calls.kv._entries.items())
     records = run.executor.records
     yield list(records.sequences), sorted(sequence.tag for sequence in records._leaving)
-    yield [_context(context) for context in run.executor.records.contexts()]
+    yield [_context(context) for context in records.contexts()]
     yield [(n, _result(asked.handle), asked.handle.entered.is_open) for n, asked in run.asked.items()]
     yield [run.sim.truth(name) for name in DEVICE]
     yield [run.sim.kv(number) for number in calls._kv_ids.values()]
@@ -129,7 +129,7 @@ def explore(
     library, found = library or Library.load(), {} if found is None else found
     with running(scenario, library) as run:
         found[state(run)] = ()
-        waiting: deque[tuple[tuple[int, ...], range]] = deque([((), range(_first(run), len(moves(run))))])
+        waiting: deque[tuple[tuple[int, ...], range]] = deque([((), _choices(run))])
     made = ends = 0
     while waiting:
         path, choices = waiting.popleft()
@@ -140,7 +140,7 @@ def explore(
                 with running(scenario, library) as run:
                     for step in (*path, choice):
                         run.step(step)
-                    here, following = state(run), range(_first(run), len(moves(run)))
+                    here, following = state(run), _choices(run)
                     if following.start or not following:
                         run.rest()
             except Violated as violated:
@@ -153,7 +153,7 @@ def explore(
     return Explored(len(found), made, ends, "", True)
 
 
-def _first(run: Run) -> int:
-    """The first move that is one: not to rest."""
+def _choices(run: Run) -> range:
+    """The moves that are some: not to rest."""
     found = moves(run)
-    return 1 if found and found[0].kind == "rest" else 0
+    return range(1 if found and found[0].kind == "rest" else 0, len(found))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from random import Random
 
 from checker.real.run import Run
 from checker.real.scenario import Scenario
 from checker.real.truth import Violated
 from runtime.calrt import Library
-from runtime.simulator import Simulator, SimulatorError
+from runtime.simulator import Simulator
 
 __all__ = ["choices", "chosen", "play", "running"]
 
@@ -65,9 +65,6 @@ def _lately(run: Run) -> str:
 
 
 def _unused(library: Library) -> Simulator:
-    for number in NUMBERS:
-        sim = Simulator.beside(library, number)
-        with suppress(SimulatorError):
-            sim.power_cycle()
-            return sim
+    if sim := Simulator.unused(library, NUMBERS):
+        return sim
     raise RuntimeError("every simulated device is open")

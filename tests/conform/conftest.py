@@ -21,12 +21,6 @@ Records = list[dict[str, Any]]
 
 
 @pytest.fixture(scope="session")
-def library() -> Library:
-    """libcalrt_c.so as installed by `make native`, over the simulator."""
-    return Library.load()
-
-
-@pytest.fixture(scope="session")
 def faulty(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The journal of a whole `calexec run` under faults, with several generations and cancels."""
     path = tmp_path_factory.mktemp("journals") / "faulty.jsonl"

@@ -13,12 +13,6 @@ from runtime.calrt import Library
 
 
 @pytest.fixture(scope="session")
-def library() -> Library:
-    """libcalrt_c.so as installed by `make native`, over the simulator."""
-    return Library.load()
-
-
-@pytest.fixture(scope="session")
 def builds(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for builds, kept between runs so that only what has changed is compiled."""
     cache = getattr(request.config, "cache", None)  # absent under `-p no:cacheprovider`

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from runtime.executor import DeviceExecutor
 from runtime.job import InferenceRequest, InferenceResult, JobHandle
 from runtime.manifest import CalTaskKind
 from runtime.oracle import Oracle
-from runtime.simulator import Simulator, SimulatorError
+from runtime.simulator import Simulator
 from runtime.status import now_us
 
 OTHERS = (20, 21, 22, 23, 62)  # devices that single tests name
@@ -89,11 +89,8 @@ def unused(library: Library) -> Simulator:
     for scrapping in (False, True):
         if scrapping:
             _scrap()
-        for number in NUMBERS:
-            sim = Simulator.beside(library, number)
-            with suppress(SimulatorError):
-                sim.power_cycle()
-                return sim
+        if sim := Simulator.unused(library, NUMBERS):
+            return sim
     raise RuntimeError("every simulated device is open")
 
 

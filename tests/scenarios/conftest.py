@@ -7,15 +7,5 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import pytest
-
 sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))  # executing.py: shared, not copied
 sys.path.insert(0, str(Path(__file__).parents[1] / "spec"))  # moments.py: likewise
-
-from runtime.calrt import Library
-
-
-@pytest.fixture(scope="session")
-def library() -> Library:
-    """libcalrt_c.so as installed by `make native`, over the simulator."""
-    return Library.load()

@@ -5,14 +5,4 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import pytest
-
 sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))  # executing.py, manifests.py: shared, not copied
-
-from runtime.calrt import Library
-
-
-@pytest.fixture(scope="session")
-def library() -> Library:
-    """libcalrt_c.so as installed by `make native`, over the simulator."""
-    return Library.load()
